@@ -16,9 +16,10 @@ _PACKS = ("Reshape", "Flatten")
 class Growth(NamedTuple):
     """A past of one step, the present that it becomes, and where the past comes from.
 
-    ``frame, past``: the value. ``input``: the input of the model that it is, or was before others appended to it.
-    ``steps``: the ops that append to it, in order, the step itself last. ``axis, rows``: the axis along which it grows,
-    and the length of the present there.
+    ``frame, past``: the value.
+    ``input``: the input of the model that it is, or was before others appended to it.
+    ``steps``: the ops that append to it, in order, the step itself last.
+    ``axis, rows``: the axis along which it grows, and the length of the present there.
     """
 
     frame: int

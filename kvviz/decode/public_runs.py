@@ -219,8 +219,8 @@ def dry(
     dims : mapping of str to int, optional
         Lengths of open dimensions, as in `kvviz.inputs`.
     counts : mapping of str to int, optional
-        Counts that depend on data, by node: how many elements a NonZero or Compress picks, how often a Loop runs, 1 or 0 for
-        the branch of an If.
+        Counts that depend on data, by node: how many elements a NonZero or Compress picks, how often a Loop runs, 1 or
+        0 for the branch of an If.
     kv_capacity, donate, outputs, policy, growth, cache, detail
         As in `kvviz.run` and `kvviz.decode`.
 

@@ -46,8 +46,9 @@ def first_caches(
     """Empty caches for the first run: no rows for growing ones, full zeros for static ones and states.
 
     ``capacity``: rows to reserve for growing caches, and the length of fixed-size ones that the model leaves open.
-    ``rows``: those that the whole decode will need. ``later``: growing caches get more room later, and begin with
-    ``capacity`` rows or one. ``dry``: caches without contents.
+    ``rows``: those that the whole decode will need.
+    ``later``: growing caches get more room later, and begin with ``capacity`` rows or one.
+    ``dry``: caches without contents.
     """
     declared = {value.name: value for value in graph.inputs}
     if capacity is not None and not any(pair.axis is not None and pair.protocol != "cross" for pair in pairs):

@@ -164,8 +164,13 @@ class Computed(NamedTuple):
 
 
 class Placed(NamedTuple):
-    """Places and times of a run. ``blocks``: by storage of the engine. ``died``: when storages died. ``times``: start
-    and end of every op. ``spilled``: names and bytes of tensors that L1 had no room for."""
+    """Places and times of a run.
+
+    ``blocks``: by storage of the engine.
+    ``died``: when storages died.
+    ``times``: start and end of every op.
+    ``spilled``: names and bytes of tensors that L1 had no room for.
+    """
 
     blocks: dict[int, Room]
     died: dict[int, float]

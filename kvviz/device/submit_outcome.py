@@ -21,10 +21,12 @@ from kvviz.trace.called_program import call
 class Work:
     """A submit that was computed but not recorded.
 
-    ``wrappers``: of the inputs, after conversions; ``odd``: those converted for this submit alone. ``dying``: inputs
-    that are deallocated with it; ``donated``: those of them whose memory the run has. ``returned``: outputs that are
-    inputs. ``kept``: by input, why the run does not have its memory. ``copies``: blocks for outputs that are copies, by
-    name. ``constants``: as those of the program, with new ones.
+    ``wrappers``: of the inputs, after conversions; ``odd``: those converted for this submit alone.
+    ``dying``: inputs that are deallocated with it; ``donated``: those of them whose memory the run has.
+    ``returned``: outputs that are inputs.
+    ``kept``: by input, why the run does not have its memory.
+    ``copies``: blocks for outputs that are copies, by name.
+    ``constants``: as those of the program, with new ones.
     """
 
     program: DeviceProgram

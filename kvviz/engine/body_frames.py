@@ -140,12 +140,15 @@ def body_plan(execution: RunState, graph: Graph) -> Plan:
 class LoopState:
     """The state of a running Loop or Scan between iterations.
 
-    ``trips``: upper limit of the iterations; None for no limit. ``head``: body inputs before the carried values: 2 for
-    Loop (iteration, condition), 0 for Scan. ``carried``: number of carried values (Loop) or state variables (Scan).
-    ``collected``: for each scan output the (value, storage) of every iteration. ``sliced``: scan inputs. ``restarts``,
-    ``finals``: Scan-8 only: iterations that begin a new batch item with the initial state variables, and the final ones
-    of each item. ``taken``: slots of the parent that the policy lets the body take over. ``allocated, cloned``: bytes
-    of new capacity for the loop's own values, and of copies of captured values.
+    ``trips``: upper limit of the iterations; None for no limit.
+    ``head``: body inputs before the carried values: 2 for Loop (iteration, condition), 0 for Scan.
+    ``carried``: number of carried values (Loop) or state variables (Scan).
+    ``collected``: for each scan output the (value, storage) of every iteration.
+    ``sliced``: scan inputs.
+    ``restarts``, ``finals``: Scan-8 only: iterations that begin a new batch item with the initial state variables, and
+      the final ones of each item.
+    ``taken``: slots of the parent that the policy lets the body take over.
+    ``allocated, cloned``: bytes of new capacity for the loop's own values, and of copies of captured values.
     """
 
     def __init__(self, plan: Plan, trips: int | None, head: int, carried: int, outputs: int) -> None:

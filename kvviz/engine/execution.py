@@ -28,9 +28,15 @@ from kvviz.trace.schema.events import IN_PLACE, NEW, POOL, VIEW, FrameEvent
 
 
 class Execution:
-    """One run of a graph, advanced op by op. ``plan``: the main graph's plan. ``feeds``: inputs, already validated.
-    ``donate``: inputs that the run may overwrite. ``recorder``: where rows go; its ledger holds the storages.
-    ``weights``: the model's weights, bound to the same ledger. ``run``: number of this run in the trace."""
+    """One run of a graph, advanced op by op.
+
+    ``plan``: the main graph's plan.
+    ``feeds``: inputs, already validated.
+    ``donate``: inputs that the run may overwrite.
+    ``recorder``: where rows go; its ledger holds the storages.
+    ``weights``: the model's weights, bound to the same ledger.
+    ``run``: number of this run in the trace.
+    """
 
     def __init__(
         self,

@@ -19,8 +19,9 @@ class Frame:
     ``caller``: the control node of the parent that this frame is the body of.
     ``control``: the state of a Loop or Scan that the frame is an iteration of.
     ``notes``: data that a policy keeps for this activation.
-    ``program``: the step program of its plan, if it has one. ``ahead``: segments of that which have not been tried, by
-      the position of their first op. ``watch``: what the ops do, while the program is made.
+    ``program``: the step program of its plan, if it has one.
+    ``ahead``: segments of that which have not been tried, by the position of their first op.
+    ``watch``: what the ops do, while the program is made.
     """
 
     __slots__ = (

@@ -26,9 +26,11 @@ class Roots(dict[int, Storage]):
 class Ledger:
     """Every storage of a trace, in order of id, and how many bytes are alive.
 
-    ``facts``: what the log records of all storages. ``storages``: by id; None for those that died in earlier runs.
-    ``live, peak_here``: bytes alive now, and the maximum of this run. ``grown``: bytes of growth of existing storages
-    that have not been logged. ``handed``: by the id of their root, what the caller holds between two runs.
+    ``facts``: what the log records of all storages.
+    ``storages``: by id; None for those that died in earlier runs.
+    ``live, peak_here``: bytes alive now, and the maximum of this run.
+    ``grown``: bytes of growth of existing storages that have not been logged.
+    ``handed``: by the id of their root, what the caller holds between two runs.
     ``poisoned``: overwrite dead storages of the run with a pattern.
     """
 

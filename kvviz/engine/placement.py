@@ -32,10 +32,12 @@ class Home(NamedTuple):
     """Where one output lives.
 
     ``how``: `NEW`; `VIEW`, `IN_PLACE` or `APPEND` in the storage of the input at ``position``; `POOL` in the dead
-    ``storage``. ``storage``: for a view also that of an element, if the input is a list. ``pooled``: whether new memory
-    may come from the policy's pool. ``dropped``: the buffer of the input at ``position`` is discarded and does not
-    return to the pool. ``mask``: why the input at ``position``, with which the op was called in place, could not hold
-    the output. ``elements``: room of new memory in elements, if that is more than the output has.
+      ``storage``.
+    ``storage``: for a view also that of an element, if the input is a list.
+    ``pooled``: whether new memory may come from the policy's pool.
+    ``dropped``: the buffer of the input at ``position`` is discarded and does not return to the pool.
+    ``mask``: why the input at ``position``, with which the op was called in place, could not hold the output.
+    ``elements``: room of new memory in elements, if that is more than the output has.
     """
 
     how: int = NEW

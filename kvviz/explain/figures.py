@@ -93,13 +93,16 @@ def _difference(have: Any, want: Any) -> tuple[float, bool] | str:
 class Row:
     """The figures of one of the compared traces.
 
-    ``policy, schedule``: names of its rules and of its order. ``peak, above_weights``: the largest number of bytes
-    alive, with and without the weights. ``allocated, written, copied``: bytes. ``moved_outside``: bytes that the caller
-    of a decode moved between runs to give caches more room; not part of ``copied``. ``in_place, missed``: ops that ran
-    in place, and that could have by kind but spent ``missed_bytes`` instead. ``cannot, cannot_bytes``: ops that cannot
-    run in place by kind under the policy, and bytes that they spent; a policy that can do less also misses less.
-    ``equal``: its results are those of the first row, within 1e-5; None if either is a dry run. ``difference``: how the
-    results differ; empty if they do not.
+    ``policy, schedule``: names of its rules and of its order.
+    ``peak, above_weights``: the largest number of bytes alive, with and without the weights.
+    ``allocated, written, copied``: bytes.
+    ``moved_outside``: bytes that the caller of a decode moved between runs to give caches more room; not part of
+      ``copied``.
+    ``in_place, missed``: ops that ran in place, and that could have by kind but spent ``missed_bytes`` instead.
+    ``cannot, cannot_bytes``: ops that cannot run in place by kind under the policy, and bytes that they spent; a policy
+      that can do less also misses less.
+    ``equal``: its results are those of the first row, within 1e-5; None if either is a dry run.
+    ``difference``: how the results differ; empty if they do not.
     """
 
     name: str

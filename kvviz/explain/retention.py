@@ -156,10 +156,12 @@ GROUPS = ("weights", "inputs", "cache", "activations", "views", "held too long",
 class PeakPart:
     """A storage that was alive at the peak; ``storage`` is None for bytes that were not recorded.
 
-    ``name``: the value that lay there. ``origin``: ``"weights"``, ``"caller"``, ``"donated"``, ``"run"`` or ``"pool"``.
-    ``bytes``: capacity. ``group``: ``"weights"``; ``"cache"``; ``"inputs"``: others from the caller. Of the rest,
-    ``"held too long"``: nothing in it is used any more; ``"views"``: only views of its value are still used; and
-    ``"activations"``. ``"not recorded"``: the peak was in a run whose steps were not kept.
+    ``name``: the value that lay there.
+    ``origin``: ``"weights"``, ``"caller"``, ``"donated"``, ``"run"`` or ``"pool"``.
+    ``bytes``: capacity.
+    ``group``: ``"weights"``; ``"cache"``; ``"inputs"``: others from the caller. Of the rest, ``"held too long"``:
+      nothing in it is used any more; ``"views"``: only views of its value are still used; and ``"activations"``.
+    ``"not recorded"``: the peak was in a run whose steps were not kept.
     """
 
     storage: int | None

@@ -29,14 +29,16 @@ _KINDS = ("in_place", "views", "missed", "cannot", "bodies")
 class Counts:
     """How many steps ran in which way; the first five numbers sum to the number of steps.
 
-    ``in_place``: wrote into, appended to, or took over the storage of an input. ``views``: made only views of an input.
+    ``in_place``: wrote into, appended to, or took over the storage of an input.
+    ``views``: made only views of an input.
     ``missed``: could have run in place, or have been a view, by kind, and spent memory instead; see
-    `kvviz.trace.reasons.is_missed`. ``cannot``: all others: their kind never runs in place under the policy, or there
-    was nothing to save. ``bodies``: control nodes (If, Loop, Scan, local functions), whose work is done by the steps of
-    their bodies. ``missed_bytes``: bytes that the missed ones spent, see `spent`, and those of captured values that a
-    Loop copied. ``cannot_bytes``: bytes that ``cannot`` spent: a runtime whose Concat never appends misses nothing, but
-    still pays. ``elsewhere, elsewhere_copied``: steps of any kind that were called in place and wrote to other memory,
-    and the bytes that they copied; see `kvviz.trace.outcome`.
+      `kvviz.trace.reasons.is_missed`.
+    ``cannot``: all others: their kind never runs in place under the policy, or there was nothing to save.
+    ``bodies``: control nodes (If, Loop, Scan, local functions), whose work is done by the steps of their bodies.
+    ``missed_bytes``: bytes that the missed ones spent, see `spent`, and those of captured values that a Loop copied.
+    ``cannot_bytes``: bytes that ``cannot`` spent: a runtime whose Concat never appends misses nothing, but still pays.
+    ``elsewhere, elsewhere_copied``: steps of any kind that were called in place and wrote to other memory, and the
+      bytes that they copied; see `kvviz.trace.outcome`.
     """
 
     in_place: int = 0

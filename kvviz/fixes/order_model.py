@@ -54,11 +54,13 @@ class Block:
 class OrderModel:
     """The ops of a main graph, by their place in the recorded order, and the blocks that they share.
 
-    ``start``: bytes alive before the first op, ``weights`` among them. ``before``: for each op, the ops that must run
-    before it, as bits; ``behind``: the ops that wait for it. ``read, made``: blocks that an op reads, and those that it
-    makes. ``over``: for each op, the blocks that it may overwrite, each with the block that it then does not make.
-    ``inside``: the most bytes that the bodies of an op had alive. ``exact``: see the module's invariant. ``loose``: the
-    bytes of an order are a lower bound for a run in that order under any rules.
+    ``start``: bytes alive before the first op, ``weights`` among them.
+    ``before``: for each op, the ops that must run before it, as bits; ``behind``: the ops that wait for it.
+    ``read, made``: blocks that an op reads, and those that it makes.
+    ``over``: for each op, the blocks that it may overwrite, each with the block that it then does not make.
+    ``inside``: the most bytes that the bodies of an op had alive.
+    ``exact``: see the module's invariant.
+    ``loose``: the bytes of an order are a lower bound for a run in that order under any rules.
     """
 
     nodes: list[Node]

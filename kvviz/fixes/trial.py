@@ -142,9 +142,12 @@ Where = tuple[int, tuple[str, ...], str]
 class Effect:
     """The effect of changes on the part of a trace that they were tried on.
 
-    ``runs``: in that part. ``falls``: operator, and bytes allocated and copied that a step saves, if not 0. ``takes``:
-    inputs that ops newly take over, by name. ``total``: bytes allocated, and bytes copied, that are saved in total.
-    ``moved``: additional bytes that the caller moves between runs. ``peak``: bytes by which the peak is higher.
+    ``runs``: in that part.
+    ``falls``: operator, and bytes allocated and copied that a step saves, if not 0.
+    ``takes``: inputs that ops newly take over, by name.
+    ``total``: bytes allocated, and bytes copied, that are saved in total.
+    ``moved``: additional bytes that the caller moves between runs.
+    ``peak``: bytes by which the peak is higher.
     """
 
     runs: range

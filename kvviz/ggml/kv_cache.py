@@ -42,10 +42,14 @@ _LISTED = 6  # runs of cells that a sentence lists
 
 @dataclass(frozen=True, slots=True)
 class CellMap:
-    """All cells after one call. ``pos``: the position of each cell's token, -1 if empty. ``seqs``: the sequences that
-    hold each cell; a cell of several is shared, not copied. ``turned``: the position that the key in each row is
-    rotated for, -1 where none was written. ``states``: `FREE`, `LIVE`, `SHIFTED` or `DIRTY`. ``head``: where the next
-    search begins."""
+    """All cells after one call.
+
+    ``pos``: the position of each cell's token, -1 if empty.
+    ``seqs``: the sequences that hold each cell; a cell of several is shared, not copied.
+    ``turned``: the position that the key in each row is rotated for, -1 where none was written.
+    ``states``: `FREE`, `LIVE`, `SHIFTED` or `DIRTY`.
+    ``head``: where the next search begins.
+    """
 
     pos: np.ndarray
     seqs: tuple[frozenset[int], ...]

@@ -65,9 +65,10 @@ def step_story(
 ) -> Stepping:
     """A decoded story in steps: in each run, the row that is written, those that are read, and attention weights.
 
-    ``trace``: a decode with growing caches and the words of its tokens. ``without``: the same story without a cache,
-    see `recompute`, to show which rows are computed again. ``layer``, ``head``: whose attention from the newest word is
-    drawn. ``weights``: draw it; the runs are repeated for it, which takes about as long as the decode.
+    ``trace``: a decode with growing caches and the words of its tokens.
+    ``without``: the same story without a cache, see `recompute`, to show which rows are computed again.
+    ``layer``, ``head``: whose attention from the newest word is drawn.
+    ``weights``: draw it; the runs are repeated for it, which takes about as long as the decode.
 
     Raises `KvvizError`: if the trace is no such decode, has no such head, or ``without`` is another story.
     """

@@ -13,9 +13,11 @@ from dataclasses import dataclass
 class Look:
     """How one state or owner is drawn.
 
-    ``name``: key, e.g. ``"in_place"``. ``light, dark``: hue on a white and on a dark background, ``#rrggbb``.
-    ``letter``: one character with the meaning of the hue; empty for the plain states. ``border``: ``"none"``,
-    ``"thin"``, ``"solid"``, ``"dashed"``, ``"dotted"`` or ``"double"``. ``about``: text of the legend.
+    ``name``: key, e.g. ``"in_place"``.
+    ``light, dark``: hue on a white and on a dark background, ``#rrggbb``.
+    ``letter``: one character with the meaning of the hue; empty for the plain states.
+    ``border``: ``"none"``, ``"thin"``, ``"solid"``, ``"dashed"``, ``"dotted"`` or ``"double"``.
+    ``about``: text of the legend.
     """
 
     name: str

@@ -22,12 +22,16 @@ class PlanningEvent:
     """One event of a planner.
 
     ``phase``: ``"walk"`` (backward from the outputs), ``"pick"`` (forward, an op from the frontier) or ``"buffer"``
-    (where an output will live). ``node``: the op that was visited, appended or picked; for a skipped value its reader,
-    None for an output of the graph. ``value``: the value that led here, or the first output of an appended or picked
-    op. ``action``: ``"visit"``, ``"skip"`` or ``"append"`` in the walk, else ``"pick"``. ``reason``: one sentence.
-    ``frontier``: before a pick, the ops that could run, oldest first. ``planned``: ops in the walk's list, or in the
-    plan, afterwards. ``depth``: in the walk, the ops between here and the output. ``ready``: ops that can run from now
-    on because of this pick.
+      (where an output will live).
+    ``node``: the op that was visited, appended or picked; for a skipped value its reader, None for an output of the
+      graph.
+    ``value``: the value that led here, or the first output of an appended or picked op.
+    ``action``: ``"visit"``, ``"skip"`` or ``"append"`` in the walk, else ``"pick"``.
+    ``reason``: one sentence.
+    ``frontier``: before a pick, the ops that could run, oldest first.
+    ``planned``: ops in the walk's list, or in the plan, afterwards.
+    ``depth``: in the walk, the ops between here and the output.
+    ``ready``: ops that can run from now on because of this pick.
     """
 
     phase: str

@@ -27,9 +27,13 @@ _ENDS = ("<|endoftext|>", "<|im_end|>", "<|eot_id|>", "<|end|>", "<end_of_turn>"
 
 @dataclass(frozen=True, slots=True)
 class TextSettings:
-    """The text settings of a model. ``end``: tokens that end an answer, as text; the one that the model names comes
-    first. ``end_ids``: the same as numbers, from the generation settings. ``template``: the chat template; empty if
-    there is none. ``begin``: the token that texts begin with; empty if there is none."""
+    """The text settings of a model.
+
+    ``end``: tokens that end an answer, as text; the one that the model names comes first.
+    ``end_ids``: the same as numbers, from the generation settings.
+    ``template``: the chat template; empty if there is none.
+    ``begin``: the token that texts begin with; empty if there is none.
+    """
 
     end: tuple[str, ...] = ()
     end_ids: tuple[int, ...] = ()

@@ -33,11 +33,12 @@ def call(
 ) -> int:
     """Write an op that ran a program, after the program's own ops; returns its step.
 
-    ``body``: the program, in one run. ``inputs``, ``outputs``: by name in the program, the writer's values that it read
-    (all of them) and made. ``storages``: the writer's storage for each of the recording; others are new, in host
-    memory. ``times``: start and end of each op on ``lane``. ``kept``: by storage, reasons why the program must not
-    overwrite its inputs, as bits of `kvviz.trace.blockers`; they replace the recording's reason that the caller did not
-    donate them.
+    ``body``: the program, in one run.
+    ``inputs``, ``outputs``: by name in the program, the writer's values that it read (all of them) and made.
+    ``storages``: the writer's storage for each of the recording; others are new, in host memory.
+    ``times``: start and end of each op on ``lane``.
+    ``kept``: by storage, reasons why the program must not overwrite its inputs, as bits of `kvviz.trace.blockers`; they
+      replace the recording's reason that the caller did not donate them.
     """
     for value in inputs.values():
         writer.give(value)

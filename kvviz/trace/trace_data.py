@@ -22,13 +22,15 @@ from kvviz.trace.value_summaries import ValueSummaries
 class PolicyFacts:
     """A policy as data; `kvviz.runtimes.named_policies` makes it, and finds the policy again.
 
-    ``rules``: sentences for reasons that only this policy has. ``places_outputs``: it decides where each output lives.
-    ``decides``: it made in-place decisions; a recording of another runtime says what happened, not why. ``base``: the
-    named policy whose in-place rule it has; empty for a rule of the caller. ``options``: of the base: rten's quirks,
-    ``"mem_reuse"`` and ``"parallel"`` of onnxruntime. ``captures``: the named policy whose capture rule it has; empty
-    for that of its base. ``schedule``: ``(name,)`` of a schedule without parameters; ``("own", label)``: the caller's;
-    ``("picks", picks, model)``; ``("before", schedule, pairs)``; ``("least_live", sizes)``. ``growth``: as in
-    `kvviz.Policy`.
+    ``rules``: sentences for reasons that only this policy has.
+    ``places_outputs``: it decides where each output lives.
+    ``decides``: it made in-place decisions; a recording of another runtime says what happened, not why.
+    ``base``: the named policy whose in-place rule it has; empty for a rule of the caller.
+    ``options``: of the base: rten's quirks, ``"mem_reuse"`` and ``"parallel"`` of onnxruntime.
+    ``captures``: the named policy whose capture rule it has; empty for that of its base.
+    ``schedule``: ``(name,)`` of a schedule without parameters; ``("own", label)``: the caller's; ``("picks", picks,
+      model)``; ``("before", schedule, pairs)``; ``("least_live", sizes)``.
+    ``growth``: as in `kvviz.Policy`.
     """
 
     name: str

@@ -40,9 +40,12 @@ class Numbers(NamedTuple):
 class Axes(NamedTuple):
     """Which part of a value a picture shows; an axis is -1 if there is none.
 
-    ``down, across``: the last two axes longer than 1. ``head``: the axis before them longer than 1, with one picture
-    for each of its ``heads`` entries; all other axes show entry 0. ``each``: numbers per cell along both axes: a cell
-    is the mean of its finite numbers. A value of one axis continues from row to row. ``rows, columns``: cells.
+    ``down, across``: the last two axes longer than 1.
+    ``head``: the axis before them longer than 1, with one picture for each of its ``heads`` entries; all other axes
+      show entry 0.
+    ``each``: numbers per cell along both axes: a cell is the mean of its finite numbers. A value of one axis continues
+      from row to row.
+    ``rows, columns``: cells.
     """
 
     down: int

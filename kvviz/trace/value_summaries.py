@@ -44,11 +44,13 @@ COLUMNS: Mapping[str, tuple[str, int]] = {
 }
 """Element type and numbers of a row of each column.
 
-``numbers, counts``: as in `Numbers`, of the value that ``at`` and ``slot`` of that row name. ``histogram_of,
-histogram``: a row of these, and its histogram. ``picture``: a row of these; head; heads of the value; axes down, across
-and of the heads; numbers per cell down and across; rows and columns; where its cells begin. ``scale``: lowest and
-highest. ``attention``: cache; run; heads; keys; the cache's row of the first key; where its weights begin, head by
-head, 65,535 for 1.
+``numbers, counts``: as in `Numbers`, of the value that ``at`` and ``slot`` of that row name.
+``histogram_of, histogram``: a row of these, and its histogram.
+``picture``: a row of these; head; heads of the value; axes down, across and of the heads; numbers per cell down and
+  across; rows and columns; where its cells begin.
+``scale``: lowest and highest.
+``attention``: cache; run; heads; keys; the cache's row of the first key; where its weights begin, head by head, 65,535
+  for 1.
 """
 WHOLE = 65535
 
@@ -65,9 +67,13 @@ class Counted(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ValueSummaries:
-    """What was kept of the values of a recording. ``budget``: maximum bytes of all columns. ``missing``: why some
-    values were not examined; empty if all were. ``first``: ``"nan"`` and ``"inf"`` to the first value that has one,
-    whether it was kept or not. ``columns``: as in `COLUMNS`."""
+    """What was kept of the values of a recording.
+
+    ``budget``: maximum bytes of all columns.
+    ``missing``: why some values were not examined; empty if all were.
+    ``first``: ``"nan"`` and ``"inf"`` to the first value that has one, whether it was kept or not.
+    ``columns``: as in `COLUMNS`.
+    """
 
     budget: int
     counted: Counted

@@ -145,11 +145,12 @@ class Change:
     """One node of the optimised graph with those of the model that it stands for, or one that was removed.
 
     ``kind``: ``"kept"``, ``"fused"`` (also: replaced), ``"folded"`` into a weight, ``"removed"``, ``"inserted"``, or
-    ``"inlined"``: from the branch of an If whose condition is constant; the nodes of such branches are not listed.
-    ``nodes, ops``: names in the model, in its order, and their operators; none for an inserted node. ``into, into_op``:
-    the node of the optimised graph or the weight, and its operator; empty if there is none. ``frame``: their body, such
-    as ``"loop[body]"``; empty for the main graph. ``step``: of a folded value, the step that may not write over it; -1
-    if none. ``words``: of a folded value, one sentence.
+      ``"inlined"``: from the branch of an If whose condition is constant; the nodes of such branches are not listed.
+    ``nodes, ops``: names in the model, in its order, and their operators; none for an inserted node.
+    ``into, into_op``: the node of the optimised graph or the weight, and its operator; empty if there is none.
+    ``frame``: their body, such as ``"loop[body]"``; empty for the main graph.
+    ``step``: of a folded value, the step that may not write over it; -1 if none.
+    ``words``: of a folded value, one sentence.
     """
 
     kind: str

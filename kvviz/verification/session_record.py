@@ -38,9 +38,13 @@ _TYPES = {"float": "float32", "double": "float64", "string": "object"}
 
 
 class NodeRun(NamedTuple):
-    """One execution of a node. ``name``: the node's, or without one its operator and its index in the session.
-    ``inputs, outputs``: shape and type of each present one; None for a type that NumPy does not have. ``microseconds``:
-    inside the kernel. ``start``: in microseconds of the session's clock."""
+    """One execution of a node.
+
+    ``name``: the node's, or without one its operator and its index in the session.
+    ``inputs, outputs``: shape and type of each present one; None for a type that NumPy does not have.
+    ``microseconds``: inside the kernel.
+    ``start``: in microseconds of the session's clock.
+    """
 
     name: str
     op_type: str
@@ -53,10 +57,12 @@ class NodeRun(NamedTuple):
 class SessionRecord(NamedTuple):
     """One run of a session.
 
-    ``graph``: as the session ran it. ``runs``: of its nodes, in running order. ``allocated``: bytes by
-    `kvviz.verification.matching.unique_name` of a node, rounded up to 256 B for each output; None if not recorded.
-    ``version``: of onnxruntime; empty if unknown. ``options``: ``onnxruntime.SessionOptions``; None for those of a
-    default session.
+    ``graph``: as the session ran it.
+    ``runs``: of its nodes, in running order.
+    ``allocated``: bytes by `kvviz.verification.matching.unique_name` of a node, rounded up to 256 B for each output;
+      None if not recorded.
+    ``version``: of onnxruntime; empty if unknown.
+    ``options``: ``onnxruntime.SessionOptions``; None for those of a default session.
     """
 
     graph: Graph

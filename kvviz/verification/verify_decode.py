@@ -42,12 +42,14 @@ PAST, NEW = "past", "new"
 class VerifiedCache:
     """One cache in one run.
 
-    ``cache``: its input. ``observed, predicted``: where its present lies: ``"past"`` in the memory of its own past,
-    ``"new"`` in memory that no past has, else the input in whose memory it lies. ``moved, by_python``: observed bytes:
-    rows of the past that are in a present at another address, which the run copied at least; and those that the call
-    copied to return the present as a NumPy array. ``copied``: predicted bytes that the run copies on the way from the
-    past to the present. ``why``: what the op that makes the present does to memory by the policy, and why. ``agrees``:
-    it lies where predicted, and no more was moved than the prediction copies.
+    ``cache``: its input.
+    ``observed, predicted``: where its present lies: ``"past"`` in the memory of its own past, ``"new"`` in memory that
+      no past has, else the input in whose memory it lies.
+    ``moved, by_python``: observed bytes: rows of the past that are in a present at another address, which the run
+      copied at least; and those that the call copied to return the present as a NumPy array.
+    ``copied``: predicted bytes that the run copies on the way from the past to the present.
+    ``why``: what the op that makes the present does to memory by the policy, and why.
+    ``agrees``: it lies where predicted, and no more was moved than the prediction copies.
     """
 
     run: int
@@ -205,8 +207,8 @@ def verify_decode(
     options : onnxruntime.SessionOptions, optional
         As in `kvviz.verify`.
     binding : str, optional
-        How the loop passes caches on. ``"none"``: ``session.run`` with NumPy arrays. ``"io"``: IO binding; presents that
-        onnxruntime allocated are bound as pasts. ``"shared"``: IO binding; each cache of a fixed size, and each of
+        How the loop passes caches on. ``"none"``: ``session.run`` with NumPy arrays. ``"io"``: IO binding; presents
+        that onnxruntime allocated are bound as pasts. ``"shared"``: IO binding; each cache of a fixed size, and each of
         GroupQueryAttention, is one buffer, bound as past and as present. By default what onnxruntime-genai does if its
         configuration lies beside the model (``past_present_share_buffer``), else ``"none"``.
 

@@ -18,9 +18,10 @@ _ABSENT = Out(0, 0, 0, 0, None, (None, None, 0))
 class Bytes(NamedTuple):
     """What some ops of a segment do to memory, counted from what was live before.
 
-    ``key``: what it hangs on; ``capacities``: of new storages. ``curve``: bytes after each event of a storage, and
-    ``upto``: the event up to which each op has allocated. ``highest, end``: of the curve. ``sums``: bytes allocated,
-    copied, written by each op; ``totals``: by all.
+    ``key``: what it hangs on; ``capacities``: of new storages.
+    ``curve``: bytes after each event of a storage, and ``upto``: the event up to which each op has allocated.
+    ``highest, end``: of the curve.
+    ``sums``: bytes allocated, copied, written by each op; ``totals``: by all.
     """
 
     key: tuple
@@ -36,8 +37,10 @@ class Bytes(NamedTuple):
 class Template:
     """The columns of all ops of a segment in one log, as far as they are the same each time.
 
-    ``ops``: node and refusal. ``outs``: storage (see `Out.ref`), generation, how, offset and form of each output.
-    ``ends``: outputs up to each op. ``varying, dtypes``: the outputs whose form is another each time.
+    ``ops``: node and refusal.
+    ``outs``: storage (see `Out.ref`), generation, how, offset and form of each output.
+    ``ends``: outputs up to each op.
+    ``varying, dtypes``: the outputs whose form is another each time.
     ``freed``: ops and what dies with them.
     """
 
@@ -67,8 +70,10 @@ Templates: TypeAlias = "WeakKeyDictionary[Log, Template]"
 class Done:
     """Ops of a segment that have run.
 
-    ``templates``: of ``ops``, all of the segment's, by log. ``lent``: number and generation of storages from before;
-    ``made``: number of the first new one. ``forms``: see `Facts`. ``live``: bytes alive before.
+    ``templates``: of ``ops``, all of the segment's, by log.
+    ``lent``: number and generation of storages from before; ``made``: number of the first new one.
+    ``forms``: see `Facts`.
+    ``live``: bytes alive before.
     """
 
     ops: Sequence[Op]

@@ -22,9 +22,11 @@ from kvviz.trace.schema.events import APPEND, IN_PLACE, NEW, RUN, VIEW
 class State(NamedTuple):
     """Where a frame and its storages are after some ops of a segment.
 
-    ``made``: storages. ``alive``: of these (number, generation, holders, slots). ``lent``: of storages from before
-    (number, holders more, generations more, dead, slots). ``uses``: readings left of each slot. ``gone``: slots from
-    before that have no value now.
+    ``made``: storages.
+    ``alive``: of these (number, generation, holders, slots).
+    ``lent``: of storages from before (number, holders more, generations more, dead, slots).
+    ``uses``: readings left of each slot.
+    ``gone``: slots from before that have no value now.
     """
 
     made: int

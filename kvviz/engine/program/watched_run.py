@@ -21,8 +21,10 @@ Layout = tuple[tuple[int, ...], tuple[int, ...]]
 class Seen(NamedTuple):
     """One op of a watched run. ``layouts``: of the inputs and the outputs; ``fits``: what an input in place hangs on.
 
-    ``contiguous``: of each output. ``placed``: the outputs, as the log has them. ``sums``: bytes allocated, copied,
-    written. ``sources``: for each output the position of the input in whose storage it lies, or -1.
+    ``contiguous``: of each output.
+    ``placed``: the outputs, as the log has them.
+    ``sums``: bytes allocated, copied, written.
+    ``sources``: for each output the position of the input in whose storage it lies, or -1.
     ``usual``: a lone output in a place that `Execution.execute` has written out.
     """
 

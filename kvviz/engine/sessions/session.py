@@ -38,9 +38,11 @@ _UNSETTLED = 1 << 14
 class Session:
     """One run of a graph that can be advanced; a decode loop overrides `next_run`.
 
-    ``outputs``: values to compute; the graph's outputs by default. ``record``: whether to log the steps. ``poison``:
-    overwrite freed storages with a pattern, to catch a use after free. ``dry``: if given, the run decides over layouts
-    and computes no numbers, and these are the counts that depend on data; see `kvviz.dry`.
+    ``outputs``: values to compute; the graph's outputs by default.
+    ``record``: whether to log the steps.
+    ``poison``: overwrite freed storages with a pattern, to catch a use after free.
+    ``dry``: if given, the run decides over layouts and computes no numbers, and these are the counts that depend on
+      data; see `kvviz.dry`.
     """
 
     def __init__(

@@ -74,8 +74,8 @@ class Tensor:
     buffer, address : str, int or None
         The back end's buffer and the place there, if it is known.
     placed, guessed : bool
-        Of a view: whether it is known which bytes of its root it takes; if not, it may be any of them. And whether only its
-        name suggests its root.
+        Of a view: whether it is known which bytes of its root it takes; if not, it may be any of them. And whether only
+        its name suggests its root.
     id : str
         Its name in a DOT file: ``"0x55…"``.
     room : int

@@ -150,7 +150,8 @@ def run(
     upto : int, optional
         How many nodes of the last graph to run; all by default.
     plans : mapping of ComputeGraph to MemoryPlan, optional
-        Run a graph in the memory that `plan_memory` plans for its tensors: a node that takes over a source overwrites it.
+        Run a graph in the memory that `plan_memory` plans for its tensors: a node that takes over a source overwrites
+        it.
 
     Raises
     ------
@@ -159,8 +160,8 @@ def run(
 
     Notes
     -----
-    Nodes change their tensors: `saved_state` and `restore_state` undo that. ``trace.outputs`` has results that no node of the
-    last graph uses.
+    Nodes change their tensors: `saved_state` and `restore_state` undo that. ``trace.outputs`` has results that no node
+    of the last graph uses.
 
     Examples
     --------

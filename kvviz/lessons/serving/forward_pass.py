@@ -73,10 +73,11 @@ def forward(
 ) -> Pass:
     """Run a decoder with growing caches over new tokens of each sequence, the same number for each.
 
-    ``past``: cached rows; none by default. ``positions``: of the new tokens, by default right after the cached rows.
-    ``mask``: 1 for each row, cached ones first, that may be attended to; by default all. ``donate``: the pass may
-    overwrite ``past``: rows are appended in place if there is room. ``session``: an onnxruntime.InferenceSession of the
-    same model, to run it there; it takes no donations.
+    ``past``: cached rows; none by default.
+    ``positions``: of the new tokens, by default right after the cached rows.
+    ``mask``: 1 for each row, cached ones first, that may be attended to; by default all.
+    ``donate``: the pass may overwrite ``past``: rows are appended in place if there is room.
+    ``session``: an onnxruntime.InferenceSession of the same model, to run it there; it takes no donations.
     """
     graph = as_graph(graph, "kvviz.lessons.serving.forward")
     ids = _numbers("tokens", tokens)

@@ -27,10 +27,12 @@ class Buffer:
     """The plan of one value.
 
     ``kind``: in onnxruntime's words: ``kAllocate``, ``kAllocateOutput``, ``kReuse``, ``kShare``, ``kPreExisting`` or
-    ``kAllocateStatically``. ``root``: the value whose buffer it has, perhaps itself. ``rule``: of a reuse: ``"Alias"``,
-    ``"MayInplace"`` or ``"freelist"``. ``position``: the input of an alias or in-place reuse, else -1. ``refused``:
-    input positions that the op could have taken over, each with a bit mask of all reasons against it
-    (`kvviz.trace.blockers`, and `kvviz.runtimes.ort.refusal` for the planner's own).
+      ``kAllocateStatically``.
+    ``root``: the value whose buffer it has, perhaps itself.
+    ``rule``: of a reuse: ``"Alias"``, ``"MayInplace"`` or ``"freelist"``.
+    ``position``: the input of an alias or in-place reuse, else -1.
+    ``refused``: input positions that the op could have taken over, each with a bit mask of all reasons against it
+      (`kvviz.trace.blockers`, and `kvviz.runtimes.ort.refusal` for the planner's own).
     """
 
     value: str
@@ -48,11 +50,14 @@ class Buffer:
 class AllocationPlan:
     """onnxruntime's plan of one graph, the main graph or a body.
 
-    ``order``: nodes in running order, with inputs renamed where a Cast before them was removed. ``outputs``: wanted
-    values. ``types``: known types of values; dimensions as numbers or names. ``inside``: operator of the node that a
-    body belongs to. ``mem_reuse``: session option ``enable_mem_reuse``: whether dead buffers are reused; running in
-    place is not affected. ``parallel``: execution mode ``ORT_PARALLEL``: nothing in the main graph shares a buffer, not
-    even an alias. ``buffers``: of every value that the nodes make or read.
+    ``order``: nodes in running order, with inputs renamed where a Cast before them was removed.
+    ``outputs``: wanted values.
+    ``types``: known types of values; dimensions as numbers or names.
+    ``inside``: operator of the node that a body belongs to.
+    ``mem_reuse``: session option ``enable_mem_reuse``: whether dead buffers are reused; running in place is not
+      affected.
+    ``parallel``: execution mode ``ORT_PARALLEL``: nothing in the main graph shares a buffer, not even an alias.
+    ``buffers``: of every value that the nodes make or read.
     """
 
     def __init__(

@@ -39,11 +39,13 @@ if TYPE_CHECKING:
 class Notes:
     """The plan of one node.
 
-    ``buffers``: one per output, None for an absent one. ``take``: input that the op overwrites, -1 if none. ``bound``:
-    input that it overwrites if the caller donates it: one buffer bound to an input and an output of the graph.
-    ``masks``: input positions that it could overwrite but does not, with all reasons. ``reads, makes``: slots that it
-    reads, and outputs that it makes, whose buffers are reused when they are dead. ``removed``: a Cast that onnxruntime
-    removes: here it runs, but costs nothing.
+    ``buffers``: one per output, None for an absent one.
+    ``take``: input that the op overwrites, -1 if none.
+    ``bound``: input that it overwrites if the caller donates it: one buffer bound to an input and an output of the
+      graph.
+    ``masks``: input positions that it could overwrite but does not, with all reasons.
+    ``reads, makes``: slots that it reads, and outputs that it makes, whose buffers are reused when they are dead.
+    ``removed``: a Cast that onnxruntime removes: here it runs, but costs nothing.
     """
 
     buffers: tuple[Buffer | None, ...]

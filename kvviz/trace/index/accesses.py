@@ -107,11 +107,12 @@ def _appended(index: Index, row: Op, present: Region) -> Region:
 class Touch(NamedTuple):
     """One read or write of bytes by a step.
 
-    ``low, high``: the region's first byte, and the one behind its last. ``source``: index, among the touches of the
-    storage, of the write that made the bytes found here, -1 if it is older than all of them; the graph orders that
-    write, and everything before it, before this step. ``made``: its step, or one less than the step before which the
-    value came from elsewhere. ``latest``: the latest write in program order is meant, whatever the edges say, because
-    tensors are memory that ops change, as in ggml and in all accesses that a producer declared.
+    ``low, high``: the region's first byte, and the one behind its last.
+    ``source``: index, among the touches of the storage, of the write that made the bytes found here, -1 if it is older
+      than all of them; the graph orders that write, and everything before it, before this step.
+    ``made``: its step, or one less than the step before which the value came from elsewhere.
+    ``latest``: the latest write in program order is meant, whatever the edges say, because tensors are memory that ops
+      change, as in ggml and in all accesses that a producer declared.
     """
 
     step: int

@@ -43,11 +43,15 @@ class Life(NamedTuple):
 class LogValues:
     """The values of a log by number: the outputs of its ops, in order, then the bindings of its frames.
 
-    ``ops, frame``: of every step. ``form``: of every output, its entry in the log's table. ``begins, counts``: of every
-    step, the number of its first output, and how many it has. ``outputs``: their total number. ``binds, bind_frames``:
-    bindings and their frames. ``storage``: -1 for an absent output. ``step``: the maker, or the step before which the
-    frame was opened. ``how``: a code of `kvviz.trace.schema.events`, -1 for bindings. ``order``: existing values in the
-    order in which they were made.
+    ``ops, frame``: of every step.
+    ``form``: of every output, its entry in the log's table.
+    ``begins, counts``: of every step, the number of its first output, and how many it has.
+    ``outputs``: their total number.
+    ``binds, bind_frames``: bindings and their frames.
+    ``storage``: -1 for an absent output.
+    ``step``: the maker, or the step before which the frame was opened.
+    ``how``: a code of `kvviz.trace.schema.events`, -1 for bindings.
+    ``order``: existing values in the order in which they were made.
     """
 
     def __init__(self, log: Log) -> None:
@@ -101,9 +105,12 @@ class LogValues:
 class Lives(Sequence[Life]):
     """The lives of the storages of a log, in order of birth.
 
-    ``storage, first, last, born, freed, used, bytes``: by life; ``freed`` is -1 while it lives. ``weights``: which are
-    of weights. ``begun``: the value with which it began, -1 for a weight. ``moment``: by step. ``made``: the moment at
-    which each value was made. ``life``: by value, the number of the life in which it was made; -1 for an absent output.
+    ``storage, first, last, born, freed, used, bytes``: by life; ``freed`` is -1 while it lives.
+    ``weights``: which are of weights.
+    ``begun``: the value with which it began, -1 for a weight.
+    ``moment``: by step.
+    ``made``: the moment at which each value was made.
+    ``life``: by value, the number of the life in which it was made; -1 for an absent output.
     """
 
     def __init__(self, values: LogValues, moments: int) -> None:

@@ -24,9 +24,11 @@ from kvviz.trace.trace_data import noted
 class Ran:
     """Ops that ran one after the other, in one frame or several.
 
-    ``order``: node indices in the model. ``makers``: by value name, the position of the op that made it, and which
-    output it is. ``reads``: (reader, maker, output) for each value made by an earlier op. ``given``: (reader, name) of
-    other values. ``control``: positions of those that enter bodies.
+    ``order``: node indices in the model.
+    ``makers``: by value name, the position of the op that made it, and which output it is.
+    ``reads``: (reader, maker, output) for each value made by an earlier op.
+    ``given``: (reader, name) of other values.
+    ``control``: positions of those that enter bodies.
     """
 
     __slots__ = ("control", "given", "makers", "order", "reads")
@@ -136,11 +138,14 @@ class Place(NamedTuple):
 class Index:
     """Answers to the usual questions about a trace.
 
-    ``places``: where every value lay, computed on demand. ``bodies, before, outputs, scanned, outer``: how values cross
-    frames; see `FrameValues`. ``by_run``: frames of every run. ``lives``: of all storages, in order of birth.
+    ``places``: where every value lay, computed on demand.
+    ``bodies, before, outputs, scanned, outer``: how values cross frames; see `FrameValues`.
+    ``by_run``: frames of every run.
+    ``lives``: of all storages, in order of birth.
     ``last_use``: by value number, the last step that made or read it; bodies read what they captured themselves.
-    ``mains``: the main frame of every run whose steps were kept. ``moments``: their total number. ``notes``: results
-    that readers keep here.
+    ``mains``: the main frame of every run whose steps were kept.
+    ``moments``: their total number.
+    ``notes``: results that readers keep here.
     """
 
     def __init__(self, trace: Trace) -> None:

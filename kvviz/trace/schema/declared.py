@@ -62,10 +62,15 @@ class Free(NamedTuple):
 class Mark(NamedTuple):
     """An event of a value between ops: a change of owner, a request, an error.
 
-    ``after``: the op after which it happened, -1: before all. ``time``: by the producer's clock. ``kind``: the
-    producer's word for it. ``value``: its name; ``storage``: where it lies, -1: nowhere. ``holder``: the caller's
-    handle, -1: none. ``counts``: the producer's reference counts afterwards. ``nbytes``: its size. ``text``: a
-    sentence. ``line``: the caller's line of code.
+    ``after``: the op after which it happened, -1: before all.
+    ``time``: by the producer's clock.
+    ``kind``: the producer's word for it.
+    ``value``: its name; ``storage``: where it lies, -1: nowhere.
+    ``holder``: the caller's handle, -1: none.
+    ``counts``: the producer's reference counts afterwards.
+    ``nbytes``: its size.
+    ``text``: a sentence.
+    ``line``: the caller's line of code.
     """
 
     after: int
@@ -84,10 +89,14 @@ class Mark(NamedTuple):
 class Declared:
     """What a producer declared.
 
-    ``accesses``: by op; those of all others follow from the table of operators. ``written``: by op, positions of
-    outputs, in the storage of an input, of which only a part was written, and that part; its offset counts from the
-    first element of the output. ``times``: by op. ``places``: by storage; all others are in host memory. ``frees``:
-    those with a reason or refused. ``marks``: events of values between ops. ``arenas``: those whose size is known.
+    ``accesses``: by op; those of all others follow from the table of operators.
+    ``written``: by op, positions of outputs, in the storage of an input, of which only a part was written, and that
+      part; its offset counts from the first element of the output.
+    ``times``: by op.
+    ``places``: by storage; all others are in host memory.
+    ``frees``: those with a reason or refused.
+    ``marks``: events of values between ops.
+    ``arenas``: those whose size is known.
     """
 
     accesses: dict[int, tuple[Access, ...]] = field(default_factory=dict)

@@ -84,10 +84,12 @@ def grown(past: tuple[int, ...] | None, present: tuple[int, ...] | None) -> tupl
 class OpNode:
     """A node as a producer runs it.
 
-    ``position``: its place in the program's order. ``control``: ``"If"``, ``"Loop"``, ``"Scan"`` or ``"function"`` if
-    it enters bodies, else empty. ``foreign``: it runs on a kernel of the reference evaluator. ``views``,
-    ``overwrites``: inputs that its first output may be a view of, or may take over. ``unread``: inputs of which it
-    needs only the shape or the type. ``note``: from the runtime's own planner.
+    ``position``: its place in the program's order.
+    ``control``: ``"If"``, ``"Loop"``, ``"Scan"`` or ``"function"`` if it enters bodies, else empty.
+    ``foreign``: it runs on a kernel of the reference evaluator.
+    ``views``, ``overwrites``: inputs that its first output may be a view of, or may take over.
+    ``unread``: inputs of which it needs only the shape or the type.
+    ``note``: from the runtime's own planner.
     """
 
     node: Node
@@ -119,9 +121,14 @@ BINDINGS = ("weight", "borrowed", "donated", "captured by reference", "captured 
 
 
 class Output(NamedTuple):
-    """Where an output of an op lies. ``how``: a code; its words are in `HOW`. ``shape``: None for sequences and
-    optionals. ``dtype``: for those, their kind. ``offset``: bytes from the start of the storage; None: that of the
-    value that the op viewed or overwrote. ``strides``: in bytes; None if values lie in row-major order."""
+    """Where an output of an op lies.
+
+    ``how``: a code; its words are in `HOW`.
+    ``shape``: None for sequences and optionals.
+    ``dtype``: for those, their kind.
+    ``offset``: bytes from the start of the storage; None: that of the value that the op viewed or overwrote.
+    ``strides``: in bytes; None if values lie in row-major order.
+    """
 
     storage: int
     generation: int
@@ -147,10 +154,12 @@ class Bind(NamedTuple):
 class Op(NamedTuple):
     """A completed op.
 
-    ``taken``: positions of the inputs with which it was called in place. ``masks``: by position of an input, why it was
-    not, as bits of `kvviz.trace.blockers`. ``outs``: one per output; None for an absent one. ``freed``: storages that
-    died with this op, or after it and before the next one. ``allocated, copied, written, live``: bytes of new capacity,
-    bytes only moved, bytes stored in all, and bytes alive while it ran.
+    ``taken``: positions of the inputs with which it was called in place.
+    ``masks``: by position of an input, why it was not, as bits of `kvviz.trace.blockers`.
+    ``outs``: one per output; None for an absent one.
+    ``freed``: storages that died with this op, or after it and before the next one.
+    ``allocated, copied, written, live``: bytes of new capacity, bytes only moved, bytes stored in all, and bytes alive
+      while it ran.
     """
 
     frame: int

@@ -74,12 +74,14 @@ class Table(dict[Any, int]):
 class Log(Sequence[Op]):
     """The ops of a trace, in the order in which they were completed, and the frames that they ran in.
 
-    ``declared``: see `Declared`. ``cuts``: how often ops were dropped, which invalidates derived data. ``ops, outs,
-    frees``: the columns of `COLUMNS`, entry by entry. ``nodes, refusals, forms``: the tables. ``allocated, copied,
-    written, peak``: bytes in all; the peak is of the runs so far. ``later``: storages that died in a run whose steps
-    were dropped, with the last op before it. ``grew``: ops at which storages grew, the storages, and by how many bytes;
-    capacities are final. ``write(op)`` appends a tuple of the fields of `Op`, whose outputs are tuples of the fields of
-    `Output`.
+    ``declared``: see `Declared`.
+    ``cuts``: how often ops were dropped, which invalidates derived data.
+    ``ops, outs, frees``: the columns of `COLUMNS`, entry by entry.
+    ``nodes, refusals, forms``: the tables.
+    ``allocated, copied, written, peak``: bytes in all; the peak is of the runs so far.
+    ``later``: storages that died in a run whose steps were dropped, with the last op before it.
+    ``grew``: ops at which storages grew, the storages, and by how many bytes; capacities are final. ``write(op)``
+      appends a tuple of the fields of `Op`, whose outputs are tuples of the fields of `Output`.
     """
 
     def __init__(self) -> None:

@@ -29,13 +29,15 @@ _LOOKED_AT, _PLACES = 1 << 16, 1 << 12
 class Region(NamedTuple):
     """Bytes of a storage.
 
-    ``offset``: bytes from the start of the storage to the first element. ``shape``: in elements. ``strides``: in bytes;
-    on the last axis of a block type from block to block. ``dtype``: NumPy's, or a name of
-    `kvviz.trace.schema.element_types.BLOCKS`. ``rows``: if only some rows of a value are touched, the bytes from
-    ``offset`` to each of them; ``shape`` and ``strides`` are then those of one row, and no two rows share a byte.
+    ``offset``: bytes from the start of the storage to the first element.
+    ``shape``: in elements.
+    ``strides``: in bytes; on the last axis of a block type from block to block.
+    ``dtype``: NumPy's, or a name of `kvviz.trace.schema.element_types.BLOCKS`.
+    ``rows``: if only some rows of a value are touched, the bytes from ``offset`` to each of them; ``shape`` and
+      ``strides`` are then those of one row, and no two rows share a byte.
     ``known``: ``"exact"``, or how precisely the touched bytes are known: some of these (``"range"``), some of the
-    storage's (``"root"``), or a storage that only a name suggests (``"name"``). ``most``: the most bytes touched, if it
-    is not known which.
+      storage's (``"root"``), or a storage that only a name suggests (``"name"``).
+    ``most``: the most bytes touched, if it is not known which.
     """
 
     offset: int

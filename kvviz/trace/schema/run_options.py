@@ -19,9 +19,15 @@ def names_in(given: str | Iterable[str]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class InputLayout:
-    """Where an array lay in its block. ``block``: equal for arrays of one block. ``size``: bytes of the block.
-    ``offset``: bytes from its start. ``reserved``: made by `kvviz.reserve`. ``repeats``: elements share memory, so the
-    array cannot be donated. ``shape, dtype``: of the array; missing in older files."""
+    """Where an array lay in its block.
+
+    ``block``: equal for arrays of one block.
+    ``size``: bytes of the block.
+    ``offset``: bytes from its start.
+    ``reserved``: made by `kvviz.reserve`.
+    ``repeats``: elements share memory, so the array cannot be donated.
+    ``shape, dtype``: of the array; missing in older files.
+    """
 
     block: int
     size: int
@@ -57,11 +63,15 @@ class RunOptions:
     """The options of a run, a decode or a stream, recorded in the trace; see `kvviz.run`, `kvviz.decode` and
     `kvviz.stream`.
 
-    ``kind``: ``"run"``, ``"decode"`` or ``"stream"``. ``growth``: of a decode; None: that of its policy, which is what
-    a trace records. ``tokenizer``: of a decode; a trace records whether there was one. ``rows``: final rows of a cache
-    in a decode. ``lent``: inputs that later runs get again, so that none may overwrite them. ``given``: None if every
-    run gets other arrays. ``dry``: layouts only; see `kvviz.dry`. ``chunk``: the most tokens of a prompt per run; None:
-    all at once. ``stop_tokens, detail``: of a decode; not recorded.
+    ``kind``: ``"run"``, ``"decode"`` or ``"stream"``.
+    ``growth``: of a decode; None: that of its policy, which is what a trace records.
+    ``tokenizer``: of a decode; a trace records whether there was one.
+    ``rows``: final rows of a cache in a decode.
+    ``lent``: inputs that later runs get again, so that none may overwrite them.
+    ``given``: None if every run gets other arrays.
+    ``dry``: layouts only; see `kvviz.dry`.
+    ``chunk``: the most tokens of a prompt per run; None: all at once.
+    ``stop_tokens, detail``: of a decode; not recorded.
     """
 
     kind: str = "run"

@@ -30,10 +30,12 @@ STUB_REACH, STUB_STEP = 9, 9
 class Drawing:
     """A laid out block, in px, origin left top.
 
-    ``w, h``: size of the whole. ``boxes``: left, top, width, height of each box in the order of the sketch. ``pills``:
-    as in the sketch. ``edges``: ``points`` is a flat poly-line ``(x0, y0, x1, y1, …)``. ``stubs``: far end of a stub;
-    it starts at the box's top left (``"in"``) or bottom right (``"out"``). ``engine``: ``"dot"``, ``"pygraphviz"`` or
-    ``"layered"``.
+    ``w, h``: size of the whole.
+    ``boxes``: left, top, width, height of each box in the order of the sketch.
+    ``pills``: as in the sketch.
+    ``edges``: ``points`` is a flat poly-line ``(x0, y0, x1, y1, …)``.
+    ``stubs``: far end of a stub; it starts at the box's top left (``"in"``) or bottom right (``"out"``).
+    ``engine``: ``"dot"``, ``"pygraphviz"`` or ``"layered"``.
     """
 
     w: int

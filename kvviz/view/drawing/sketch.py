@@ -30,10 +30,10 @@ MAX_PILLS = 4
 class Sketch:
     """One block, ready for a layout engine.
 
-    ``sizes``: width and height of each box in px: first the pills, then the block's nodes in their order. ``links``:
-    (from box, to box), each pair once, always forward in the order of the boxes. ``stubs``: box, ``"in"`` or ``"out"``,
-    and position among the node's inputs (then captures) or outputs. ``pills``: values from elsewhere with a box of
-    their own: a box that reads each, and the position among its inputs.
+    ``sizes``: width and height of each box in px: first the pills, then the block's nodes in their order.
+    ``links``: (from box, to box), each pair once, always forward in the order of the boxes.
+    ``stubs``: box, ``"in"`` or ``"out"``, and position among the node's inputs (then captures) or outputs.
+    ``pills``: values from elsewhere with a box of their own: a box that reads each, and the position among its inputs.
     """
 
     sizes: tuple[tuple[int, int], ...]
