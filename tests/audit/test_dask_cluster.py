@@ -17,29 +17,27 @@ from tests.audit.small_models import chain, killer, slow
 from tests.graph.build import MODELS
 
 
-@pytest.fixture(scope="module")
-def deadly(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A model that kills the workers that are started while it is there."""
-    with pytest.MonkeyPatch.context() as patch:
-        yield killer(tmp_path_factory.mktemp("deadly") / "killer.onnx", patch)
+def test_a_model_that_kills_every_worker_and_one_that_is_slow_are_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chain(tmp_path / "models" / "good.onnx")
+    slow(tmp_path / "models" / "slow.onnx")
+    killer(tmp_path / "models" / "killer.onnx", monkeypatch)  # before the workers start
+    settings = {"n_workers": 2, "threads_per_worker": 1, "processes": True, "dashboard_address": None}
+    with distributed.LocalCluster(**settings) as cluster, distributed.Client(cluster) as client:
+        found = kvviz.audit(
+            tmp_path / "models", client.get_executor(), timeout=4, cache=tmp_path / "cache", progress=False
+        )
+    assert {row.name: row.state for row in found} == {
+        "good.onnx": "done", "slow.onnx": "time limit", "killer.onnx": "killed",
+    }  # fmt: skip
 
 
 @pytest.fixture(scope="module")
-def client(deadly: Path) -> Iterator[Any]:
+def client() -> Iterator[Any]:
     settings = {"n_workers": 2, "threads_per_worker": 1, "processes": True, "dashboard_address": None}
     with distributed.LocalCluster(**settings) as cluster, distributed.Client(cluster) as made:
         yield made
-
-
-def test_a_model_that_kills_every_worker_and_one_that_is_slow_are_rows(
-    client: Any, deadly: Path, tmp_path: Path
-) -> None:
-    models = [chain(tmp_path / "good.onnx"), slow(tmp_path / "slow.onnx"), deadly]
-    found = kvviz.audit(models, client.get_executor(), timeout=4, cache=tmp_path / "cache", progress=False)
-    assert {Path(row.name).name: row.state for row in found} == {
-        "good.onnx": "done", "slow.onnx": "time limit", "killer.onnx": "killed",
-    }  # fmt: skip
-    client.wait_for_workers(2)
 
 
 def test_a_worker_that_dies_in_the_middle_loses_nothing_and_counts_nothing_twice(client: Any, tmp_path: Path) -> None:
@@ -63,7 +61,7 @@ def test_a_worker_that_dies_in_the_middle_loses_nothing_and_counts_nothing_twice
     assert [row.state for row in found] == ["done"] * 40
     assert Counter(seen) == Counter(f"{number:02}.onnx" for number in range(40))
     assert [row.policies["ideal"]["figures"]["steps"] for row in found] == [2 + number for number in range(40)]
-    client.wait_for_workers(2)
+    client.wait_for_workers(2, timeout=120)
     assert killed[0] not in client.run(os.getpid).values()
 
 

@@ -218,7 +218,7 @@ QUESTIONS: list[tuple[str, Any, list[tuple[Any, str]]]] = [
         ],
     ),
     (
-        "What does a decode step (1 token) wait for here",
+        "In float32, what does a decode step (1 token) wait for here",
         "the memory; the arithmetic",
         [
             ("the arithmetic; the memory", "other way round"),
