@@ -47,7 +47,7 @@ export function around(t: Trace, step: number, peak: boolean, up = 0, down = 0):
     const how = p.codes.binding[p.bind.how[place.entry]] ?? "";
     const before = idsOf(x.outs, place.storage).filter((o) => x.run[x.outStep[o]] < p.frame.run[frame] && x.outStep[o] < x.first[frame]);
     const made = [...before].reverse().find((o) => x.graphs[opAt(t, x.outStep[o]).graph].output[p.out.value[o]]) ?? before.at(-1);
-    if (made === undefined) to.under = [to.under, how].filter(Boolean).join(" · ");
+    if (made === undefined) to.under = to.under.endsWith(how) ? to.under : [to.under, how].filter(Boolean).join(" · ");
     else {
       const maker = opAt(t, x.outStep[made]);
       const name = maker.graph === graph ? pillText(t, maker.frame, p.out.value[made], null)[0] : maker.op[0];
