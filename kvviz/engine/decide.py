@@ -80,6 +80,15 @@ def by_reference(frame: Frame, planned: PlannedNode) -> frozenset[int]:
     return frozenset(s for s in planned.inputs if s and uses[s] == 1 and reads[s] == 1)
 
 
+def written_over(planned: PlannedNode, args: Arguments, position: int) -> dict[str, Any]:
+    """``out=`` where our kernel can write into an input that a runtime overwrites; elsewhere the result is moved."""
+    spec, array = planned.spec, args[position]
+    if spec is None or position not in spec.overwrites or "out" not in spec.wants or not is_array(array):
+        return NOTHING
+    misfit = planned.fits(args, position, planned.attributes) if planned.fits else elementwise_misfit(args, position)
+    return NOTHING if misfit or not array.flags.c_contiguous or not array.flags.writeable else {"out": array}
+
+
 def elementwise_misfit(args: Sequence[Any], position: int) -> str:
     array: ArrayLayout = args[position]
     shape = array.shape

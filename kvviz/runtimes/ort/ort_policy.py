@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any
 
-from kvviz.engine.decide import NOTHING, Verdict, overwrite_mask
+from kvviz.engine.decide import NOTHING, Verdict, overwrite_mask, written_over
 from kvviz.engine.frame import Frame
 from kvviz.engine.plan import ABSENT, PlannedNode
 from kvviz.engine.policy import Policy
@@ -38,7 +38,6 @@ from kvviz.runtimes.ort.known_types import known, types_of
 from kvviz.runtimes.ort.planned_buffers import Notes, homes, remember, take_notes
 from kvviz.runtimes.ort.refusal import by_address
 from kvviz.runtimes.ort.rewiring import remaining, rewired, walk
-from kvviz.runtimes.rten.output_identity import written_over
 from kvviz.trace import blockers as b
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kvviz.engine.decide import NOTHING, elementwise_misfit
+from kvviz.engine.decide import NOTHING, written_over
 from kvviz.engine.frame import Frame
 from kvviz.engine.ghost_kernels import check_known
 from kvviz.engine.placement import FRESH, UNPOOLED, Home
@@ -102,15 +102,6 @@ def keywords(frame: Frame, planned: PlannedNode, args: Arguments, taken: tuple[i
         presents = tuple(_present(frame, planned, args, g) if g.input in taken else None for g in planned.grows)
         return {"grown": presents} if any(p is not None for p in presents) else NOTHING
     return written_over(planned, args, taken[0])
-
-
-def written_over(planned: PlannedNode, args: Arguments, position: int) -> dict[str, Any]:
-    """``out=`` where our kernel can write into an input that a runtime overwrites; elsewhere the result is moved."""
-    spec, array = planned.spec, args[position]
-    if spec is None or position not in spec.overwrites or "out" not in spec.wants or not is_array(array):
-        return NOTHING
-    misfit = planned.fits(args, position, planned.attributes) if planned.fits else elementwise_misfit(args, position)
-    return NOTHING if misfit or not array.flags.c_contiguous or not array.flags.writeable else {"out": array}
 
 
 def homes(
