@@ -78,7 +78,7 @@ class WatchedRows(np.ndarray):
         made = function(*map(_plain, arguments), **{name: _plain(value) for name, value in how.items()})
         if not joins:
             return made
-        # The longer array is the cache from now on; rows behind its old ones are new.
+        # The longer array is the cache from now on; rows after its old ones are new.
         grown = watch(made, watched[0]._cache, watched[0]._log)
         grown._note("new", np.arange(len(watched[0]), len(made)))
         return grown
