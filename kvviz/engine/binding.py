@@ -37,10 +37,8 @@ def check_inputs(graph: Graph, inputs: Mapping[str, Any], donate: Sequence[str] 
     inputs that the run may overwrite.
 
     Raises `InputError`: one sentence that names every unknown or missing input, or the input whose dtype, rank or fixed
-    dimension differs. Raises `LoadError`: a weights file was truncated.
+    dimension differs.
     """
-    if graph.files is not None:
-        graph.files.check()
     declared = {value.name: value for value in (*graph.inputs, *graph.overridable)}
     unknown = [name for name in inputs if name not in declared]
     if unknown:
@@ -264,8 +262,6 @@ class Weights:
     """The weights of a model and of all its subgraphs, in one ledger; the model holds them permanently."""
 
     def __init__(self, graph: Graph, ledger: Ledger, dry: bool = False) -> None:
-        if graph.files is not None and not dry:
-            graph.files.check()
         tables = _TABLES[dry]
         self._table = tables.get(graph) or tables.setdefault(graph, _Table(graph, dry))
         self._ledger = ledger

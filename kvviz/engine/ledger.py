@@ -132,7 +132,7 @@ class Ledger:
                 storage.holders += not owned
                 storage.room = find_room(root, value)
                 known[id(root)] = storage
-                if not (root.flags.owndata or isinstance(root, Reserved)):
+                if not _owns(root):
                     known.borrowers.append(storage)
                 return storage
             if not owned and storage.owned:
@@ -214,10 +214,14 @@ class Ledger:
         storage.parts = ()
 
 
+def _owns(root: np.ndarray) -> bool:
+    return root.flags.owndata or isinstance(root, Reserved)
+
+
 def _overlapping(root: np.ndarray, known: Roots) -> Storage | None:
     """A storage in the same memory: two arrays over one foreign buffer have no NumPy root in common."""
     # Two arrays that own their bytes cannot overlap.
-    for storage in known.borrowers if root.flags.owndata else known.values():
+    for storage in known.borrowers if _owns(root) else known.values():
         if isinstance(storage.root, np.ndarray) and np.may_share_memory(root, storage.root):
             return storage
     return None

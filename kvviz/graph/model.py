@@ -12,7 +12,7 @@ import numpy as np
 
 from kvviz import public_trace
 from kvviz.errors import InputError
-from kvviz.graph.loading.external import NO_FILE, DataFiles, ModelFile
+from kvviz.graph.loading.external import NO_FILE, ModelFile
 from kvviz.other_names import not_there
 from kvviz.text.companions import Companions
 
@@ -83,7 +83,6 @@ class Graph:
     value_info: Mapping[str, Value] = field(default_factory=dict)  # what the model declares about inner values
     source: str = ""  # where it was loaded from, for messages (a path is quoted and may be shortened)
     folder: str | None = None  # absolute path of the model file's folder
-    files: DataFiles | None = None  # those that weights lie in outside of the model file
     # the model, or (in a subgraph or function body) its graph, for kernels of the reference evaluator
     proto: Any = None
     # weights that are also inputs, so that a caller may give another value (IR 3 lists all like this)

@@ -18,7 +18,7 @@ from weakref import finalize
 
 import numpy as np
 
-from kvviz.memory.storage import Reserved, reserve, root_of
+from kvviz.memory.storage import Reserved, reserve, reserved, root_of
 
 # mmap's flag for address space that the system does not account for; Python has named it since 3.13.
 _UNCOUNTED = {"linux": 0x4000, "darwin": 0x40}.get(sys.platform, 0)
@@ -56,8 +56,11 @@ def with_room(array: np.ndarray, axis: int, capacity: int) -> np.ndarray:
 
 
 def reserved_block(shape: tuple[int, ...], dtype: np.dtype, axis: int, without_contents: bool) -> np.ndarray:
-    block = _root(shape, dtype) if without_contents else Reserved(shape, dtype)
-    block.grow_axis = axis
+    if without_contents:
+        block: Reserved = _root(shape, dtype)
+        block.grow_axis = axis
+    else:
+        block = reserved(shape, dtype, axis)
     return block.view(np.ndarray)
 
 

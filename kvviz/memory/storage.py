@@ -8,6 +8,7 @@ The pool decides *accounting*: which storage a new value moves into. NumPy's own
 
 from __future__ import annotations
 
+import math
 import sys
 from bisect import bisect_left, insort
 from collections.abc import Sequence
@@ -16,6 +17,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeGuard
 
 import numpy as np
+
+from kvviz.memory.huge_pages import SMALL, Blocks
 
 
 class ArrayLayout(Protocol):
@@ -76,6 +79,9 @@ def is_array(value: object) -> TypeGuard[ArrayLayout]:
 
 Arguments = Sequence[ArrayLayout]
 """The inputs or outputs of an op as a rule sees them; an absent one is None, and a sequence is a list of arrays."""
+
+
+_BLOCKS = Blocks(growing=False)
 
 
 class Reserved(np.ndarray):
@@ -170,11 +176,19 @@ def reserve(array: Any, axis: int, capacity: int) -> np.ndarray:
     if capacity < length:
         raise ValueError(f"capacity {capacity} is less than the {length} rows that are there along axis {axis}")
     shape = (*array.shape[:axis], capacity, *array.shape[axis + 1 :])
-    block = Reserved(shape, array.dtype)
-    block.grow_axis = axis
+    block = reserved(shape, array.dtype, axis)
     view = block.view(np.ndarray)[(slice(None),) * axis + (slice(0, length),)]
     view[...] = array
     return view
+
+
+def reserved(shape: tuple[int, ...], dtype: np.dtype, axis: int) -> Reserved:
+    """A block with room to grow along one axis, without contents."""
+    nbytes = math.prod(shape) * dtype.itemsize
+    large = nbytes >= SMALL and not dtype.hasobject
+    block = Reserved(shape, dtype, _BLOCKS.take(nbytes) if large else None)
+    block.grow_axis = axis
+    return block
 
 
 def has_room(root: Any) -> TypeGuard[Reserved]:

@@ -1,7 +1,6 @@
 """``python -m tests.bench.footprint MODEL TOKENS``: memory of a process that loads a model and decodes, trace on.
 
-Prints one line of JSON, in bytes. The figures are those of ``/proc/self/status`` (Linux): pages that are resident,
-those of mapped weights included.
+Prints one line of JSON, in bytes. The figures are those of ``/proc/self/status`` (Linux): pages that are resident.
 """
 
 from __future__ import annotations

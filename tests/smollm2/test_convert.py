@@ -1,11 +1,9 @@
 """What a conversion writes, and what it refuses."""
 
 import hashlib
-import mmap
 import sys
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -38,16 +36,12 @@ def test_every_large_weight_begins_on_a_page_of_one_file_and_none_overlap(folder
         assert spans[-1][1] == (folder / "model.onnx.data").stat().st_size
 
 
-def test_weights_are_mapped_into_memory_and_stream_in_the_order_of_a_product(folders: dict[str, Path]) -> None:
+def test_weights_of_products_lie_in_the_order_of_the_product(folders: dict[str, Path]) -> None:
     graph = kvviz.load(folders["attention"] / "model.onnx")
     for node in graph.nodes:
         if node.op_type == "MatMul":
             weight = graph.weights[node.inputs[1]]
             assert weight.flags.c_contiguous and weight.dtype == np.float32
-            root: Any = weight
-            while isinstance(root, np.ndarray):
-                root = root.base
-            assert isinstance(root, mmap.mmap)
 
 
 def test_a_tied_embedding_is_kept_once(folders: dict[str, Path], untied_file: Path, tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ def test_every_token_after_the_prompt_costs_one_row_of_each_cache(answer: kvviz.
         assert sum(cache.runs[run.index].bytes_copied for cache in answer.caches) == 0
 
 
-def test_its_weights_are_mapped_and_belong_to_nobody_who_could_overwrite_them(answer: kvviz.Trace) -> None:
+def test_its_weights_belong_to_nobody_who_could_overwrite_them(answer: kvviz.Trace) -> None:
     weights = answer.graph.weights
     large = [weights[name] for name in weights if weights[name].nbytes > 100_000]
     assert sum(array.nbytes for array in large) > 540_000_000

@@ -1,59 +1,26 @@
-"""External data: which file a weight may be read from, and whether it has, and still has, the declared size.
-
-Reading a mapped page that its file no longer has ends the process, without an exception. So the length of a file is
-checked again before mapped data is used: when a weight is taken, and when a run starts.
-"""
+"""External data: which file a weight may be read from, and whether it has, and still has, the declared size."""
 
 from __future__ import annotations
 
-import mmap
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath, PureWindowsPath
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from kvviz.errors import LoadError, quoted
+from kvviz.memory.huge_pages import Blocks
 
 
-@dataclass(slots=True)
-class DataFiles:
-    label: str = ""
-    # path to the bytes that the file must have for all weights in it
-    needed: dict[str, int] = field(default_factory=dict)
-    _mapped: dict[str, mmap.mmap] = field(default_factory=dict)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickled without the files: their weights are pickled as arrays."""
-        return DataFiles, (self.label,)
-
-    def need(self, path: str, end: int) -> None:
-        self.needed[path] = max(end, self.needed.get(path, 0))
-
-    def read(self, path: str, offset: int, nbytes: int) -> np.ndarray:
-        """Bytes of a file as a read-only array over its mapping; raises LoadError if the file has become too short."""
-        mapped = self._mapped.get(path)
-        if mapped is None:
-            with open(path, "rb") as file:
-                self._compare(path, file.seek(0, 2))
-                mapped = self._mapped[path] = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        self.check()
-        return np.ndarray((nbytes,), np.uint8, mapped, offset)
-
-    def check(self) -> None:
-        """Raise LoadError if a mapped file was cut short since; about a microsecond per file."""
-        for path, mapped in self._mapped.items():
-            # The file that was mapped, whatever has its name now: replacing a file by another one is harmless.
-            self._compare(path, mapped.size())
-
-    def _compare(self, path: str, size: int) -> None:
-        needed = self.needed.get(path, 0)
-        if size < needed:
+def read_external(path: str, offset: int, data: memoryview, source: Source) -> None:
+    """Fill ``data`` with bytes of a file; raises LoadError if it has become too short."""
+    with open(path, "rb") as file:
+        file.seek(offset)
+        if file.readinto(data) < data.nbytes:
             raise LoadError(
-                f"the data file {quoted(path)} of {self.label} was cut short after the model was loaded: its weights "
-                f"need {needed:,} bytes and it has {size:,}; get it again and load the model anew"
+                f"the data file {quoted(path)} of {source.label} was cut short after the model was loaded: its weights "
+                f"need {offset + data.nbytes:,} bytes and it has {file.seek(0, 2):,}; get it again and load the "
+                "model anew"
             )
 
 
@@ -88,11 +55,8 @@ class Source:
     limit: int = DEFAULT_LIMIT  # largest size of one tensor, in bytes
     # location to array, or what has ``numpy()``, for weights that exist in memory already
     held: Mapping[str, Any] = field(default_factory=dict)
-    files: DataFiles = field(default_factory=DataFiles)
+    blocks: Blocks = field(default_factory=lambda: Blocks(growing=True))  # for large weights
     file: ModelFile = NO_FILE
-
-    def __post_init__(self) -> None:
-        self.files.label = self.label
 
 
 def find_external(entries: Mapping[str, str], nbytes: int, what: str, source: Source) -> tuple[str, int]:
@@ -133,7 +97,6 @@ def find_external(entries: Mapping[str, str], nbytes: int, what: str, source: So
             f"{what} of {source.label} lies at bytes {offset:,} to {offset + length:,} of {quoted(location)}, "
             f"which has only {size:,}; the data file is cut short or belongs to another model, get it again"
         )
-    source.files.need(path, offset + length)
     return path, offset
 
 

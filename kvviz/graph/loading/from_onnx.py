@@ -80,7 +80,6 @@ class Reader:
             },
             source=self.source.label,
             folder=None if self.source.folder is None else os.path.abspath(self.source.folder),
-            files=self.source.files,
             proto=whole or proto,
             overridable=tuple(v for v in declared if v.name in weights),
             captures=captures,

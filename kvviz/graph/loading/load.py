@@ -52,9 +52,9 @@ def load(
 ) -> Graph:
     """Read a model.
 
-    Weights are not read before they are used, and external data is mapped into memory, not copied. Nothing is executed
-    or written, and external data is only read from the model's own folder. A model whose data files are missing can be
-    run dry; reading one of its weights raises an error that names it.
+    Weights, external data too, are read when they are first used, and then kept. Nothing is executed or written, and
+    external data is only read from the model's own folder. A model whose data files are missing can be run dry; reading
+    one of its weights raises an error that names it.
 
     Parameters
     ----------

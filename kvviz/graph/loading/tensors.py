@@ -13,8 +13,9 @@ import onnx
 from onnx import helper, numpy_helper
 
 from kvviz.errors import LimitError, LoadError, name_text, quoted
-from kvviz.graph.loading.external import DataFiles, MissingDataError, Source, find_external
+from kvviz.graph.loading.external import MissingDataError, Source, find_external, read_external
 from kvviz.graph.model import Dim, Value
+from kvviz.memory.huge_pages import SMALL
 
 _T = onnx.TensorProto
 _TWICE = (_T.COMPLEX64, _T.COMPLEX128)
@@ -40,7 +41,6 @@ class Tensor:
     value: Value
     nbytes: int  # size in the model's own encoding (two 4-bit elements a byte)
     read: Callable[[], np.ndarray]
-    files: DataFiles | None = None  # what the array lies in, where that is a mapped file
 
     @property
     def absence(self) -> Nowhere | None:
@@ -59,8 +59,6 @@ class Weights(Mapping[str, np.ndarray]):
         array = self._arrays.get(name)
         if array is None:
             array = self._arrays[name] = frozen(self.tensors[name].read())
-        elif (files := self.tensors[name].files) is not None:
-            files.check()
         return array
 
     def __iter__(self) -> Iterator[str]:
@@ -135,11 +133,20 @@ def read_tensor(proto: Any, source: Source, what: str = "", name: str = "") -> T
     size, nbytes = _declared_size(dims, proto.data_type, dtype, what, source)
     value = Value(name or proto.name, dtype, dims)
     if proto.data_location == _T.EXTERNAL:
-        return Tensor(value, nbytes, _external(proto, source, what, dtype, nbytes), source.files)
+        return Tensor(value, nbytes, _external(proto, source, what, dtype, nbytes))
     _check_inline(proto, size, nbytes, what, source)
     if proto.data_type == _T.STRING:
         return Tensor(value, nbytes, _guarded(lambda: _strings(proto, what, source), what, source))
-    return Tensor(value, nbytes, _guarded(lambda: numpy_helper.to_array(proto), what, source))
+    return Tensor(value, nbytes, _guarded(lambda: _moved(numpy_helper.to_array(proto), source), what, source))
+
+
+def _moved(array: np.ndarray, source: Source) -> np.ndarray:
+    """A weight, in one of the model's blocks if it is large."""
+    if array.nbytes < SMALL:
+        return array
+    moved = np.frombuffer(source.blocks.take(array.nbytes), array.dtype).reshape(array.shape)
+    moved[...] = array
+    return moved
 
 
 def read_sparse(proto: Any, source: Source, what: str = "", name: str = "") -> Tensor:
@@ -222,17 +229,19 @@ def _external(proto: Any, source: Source, what: str, dtype: np.dtype, nbytes: in
     with suppress(MissingDataError):
         found = find_external(entries, nbytes, what, source)
 
-    def mapped() -> np.ndarray:
+    def contents() -> np.ndarray:
         if not nbytes:
             return np.zeros(tuple(proto.dims), dtype)
         path, offset = found or find_external(entries, nbytes, what, source)
-        data = source.files.read(path, offset, nbytes)
-        if proto.data_type in _PACKED:
+        packed = proto.data_type in _PACKED
+        data = memoryview(bytearray(nbytes)) if packed or nbytes < SMALL else source.blocks.take(nbytes)
+        read_external(path, offset, data, source)
+        if packed:
             inline = _T(data_type=proto.data_type, dims=proto.dims, raw_data=data.tobytes())
-            return numpy_helper.to_array(inline)
-        return data.view(dtype).reshape(tuple(proto.dims))
+            return _moved(numpy_helper.to_array(inline), source)
+        return np.frombuffer(data, dtype).reshape(tuple(proto.dims))
 
-    return _guarded(mapped, what, source)
+    return _guarded(contents, what, source)
 
 
 def _guarded(read: Callable[[], np.ndarray], what: str, source: Source) -> Callable[[], np.ndarray]:

@@ -29,7 +29,7 @@ def product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
         return np.matmul(a, b)
     size, columns = b.shape[-2:]
     if columns >= max(_WIDE, _PER_ROW * a.shape[-2]) and b.strides[-2] == b.itemsize and a.shape[-2] > 1:
-        return np.matmul(b.swapaxes(-1, -2), a.swapaxes(-1, -2)).swapaxes(-1, -2)
+        return np.matmul(b.swapaxes(-1, -2), contiguous(a.swapaxes(-1, -2))).swapaxes(-1, -2)
     if b.ndim > 2:
         return np.matmul(a, b)
     if a.size == a.shape[-1] == size and b.nbytes >= _STREAMED:
