@@ -120,7 +120,7 @@ def test_imports_point_downwards(path: Path) -> None:
         ("kvviz.ops.add", "from kvviz import load"),
         ("kvviz.ops.add", "import importlib\nimportlib.import_module('kvviz.view.html')"),
         ("kvviz.ops.add", "if TYPE_CHECKING:\n    from kvviz.engine.sessions.session import Session"),
-        ("kvviz.graph.model", "from kvviz.memory import storage"),
+        ("kvviz.memory.storage", "from kvviz.graph.model import Node"),
         ("kvviz.errors", "from kvviz.graph.model import Node"),
     ],
 )
