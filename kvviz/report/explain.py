@@ -106,7 +106,7 @@ def findings(trace: TraceLike) -> Findings:
     """What a trace costs and what endangers its results, ranked.
 
     What may make results wrong comes first, then costs in bytes, and last what needs no action. The peak ranks among
-    the costs by its bytes besides the weights. The list is there at once; the fix of a finding is searched for, by
+    the costs by its bytes above the weights. The list is there at once; the fix of a finding is searched for, by
     trying changes on ghosts, when it is read first.
 
     Parameters
