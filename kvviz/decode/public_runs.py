@@ -152,7 +152,8 @@ def decode(
     -------
     Trace
         With ``tokens``, ``words``, ``caches``, and ``logits`` (for each token an array of shape (batch, vocabulary)).
-        Caches are donated from run to run. Stopping it from the keyboard leaves a trace of what ran, with ``interrupted`` set.
+        Caches are donated from run to run. Stopping it from the keyboard leaves a trace of what ran, with
+        ``interrupted`` set.
 
     Examples
     --------
