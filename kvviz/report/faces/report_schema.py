@@ -53,8 +53,8 @@ def _of(cls: type, names: str = "", **others: dict[str, Any]) -> dict[str, Any]:
     ``others``: keys that it has beside them, or instead."""
     types = get_type_hints(cls)
     keys = names.split() or [field.name for field in fields(cls)]
-    found = {name: others.pop(name, None) or _typed(types.get(name) or _made(getattr(cls, name))) for name in keys}
-    return _object(**found, **others)
+    own = {name: _typed(types.get(name) or _made(getattr(cls, name))) for name in keys if name not in others}
+    return _object(**{name: {**own, **others}[name] for name in dict.fromkeys((*keys, *others))})
 
 
 def _made(attribute: Any) -> Any:
