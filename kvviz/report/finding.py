@@ -130,6 +130,16 @@ class Finding:
         return None if self.fix is None else self.fix.peak
 
     @property
+    def saves(self) -> tuple[int, int] | None:
+        """Bytes that the fix saves at the steps that it helps, and the number of those steps."""
+        return None if self.cure is None else self.cure.saves
+
+    @property
+    def left(self) -> int | None:
+        """An upper bound of the peak with the fix."""
+        return None if self.cure is None else self.cure.left
+
+    @property
     def query(self) -> str:
         """A query that finds its steps with `Trace.find`; empty if it has none, or too many for one query."""
         return self.asked or query_of_steps(self.at)
@@ -140,9 +150,9 @@ class Finding:
         if self.cure is None:
             return ""
         label = short(self.cure.fix.label, 50)
-        if self.cure.saves is None:
-            return label if self.cure.left is None else f"{label} → at most {size(self.cure.left)}"
-        saved, times = self.cure.saves
+        if self.saves is None:
+            return label if self.left is None else f"{label} → at most {size(self.left)}"
+        saved, times = self.saves
         return f"{label} (saves {size(saved)} at {'this step' if times == 1 else f'these {times:,} steps'})"
 
     @property

@@ -62,6 +62,10 @@ class MissedGroup:
         return self.entries[0]
 
     @property
+    def nodes(self) -> tuple[Missed, ...]:
+        return self.entries
+
+    @property
     def fix(self) -> Fix | None:
         """The fix of its worst entry, if there is one."""
         return self.worst.fix

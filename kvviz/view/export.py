@@ -9,7 +9,7 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from html import escape
 from typing import Any
 
@@ -20,7 +20,7 @@ from kvviz.errors import InputError
 from kvviz.explain.figures import alike
 from kvviz.graph.model import Graph
 from kvviz.query.found_steps import find
-from kvviz.report.faces.steps_table import steps_table
+from kvviz.report.faces.steps_table import Table, steps_table
 from kvviz.trace.guided_tour import Tour
 from kvviz.trace.recording import Trace
 from kvviz.trace.units import keeps_all, short, size, steps_summary
@@ -149,7 +149,7 @@ def to_html(
         summary,
         f"{_image(picture(trace, cursor).svg)}\n{table.html()}",
         payloads,
-        {"mode": "debugger", "cursor": None if step is None else cursor, "selection": selection, "place": place or {}},
+        {"cursor": None if step is None else cursor, "selection": selection, "place": place or {}},
         above=above,
     )
 
@@ -209,7 +209,7 @@ def lanes_to_html(
     title = f"{ordered[0].title}: {' and '.join(names)}"
     summary = f"{' and '.join(f'{len(trace.steps):,}' for trace in ordered)} steps."
     still = "".join(figures_table(ordered[0], trace, (names[0], name)) for name, trace in list(traces.items())[1:])
-    state = {"mode": "debugger", "cursor": step, "lanes": list(lanes), "lane": here, "main": here, "data_of": here}
+    state = {"cursor": step, "lanes": list(lanes), "lane": here, "main": here, "data_of": here}
     return _write(path, title, summary, still, own, state)
 
 
@@ -227,41 +227,39 @@ def plan_to_html(
     picks = sum(event.action == "pick" for event in events)
     summary = f"{picks:,} ops planned under policy {policy['name']} in {len(events):,} events."
     payloads = {"payload": plan_payload(graph, events, policy), "modules": file_modules("planner")}
-    return _write(
-        path, graph.name, summary, plan_table(events), payloads, {"mode": "planner", "cursor": event}, "planner"
-    )
+    return _write(path, graph.name, summary, plan_table(events), payloads, {"cursor": event}, "planner")
+
+
+_FIGURES = (
+    ("name", "", False, 60),
+    ("peak", "peak", True, 12),
+    ("copied", "copied", True, 12),
+    ("allocated", "allocated", True, 12),
+    ("in_place", "in place", True, 12),
+)
+_PICKS = (
+    ("step", "step", True, 8),
+    ("op", "op", False, 60),
+    ("name", "name", False, 60),
+    ("reason", "why it is next", False, 200),
+)
 
 
 def figures_table(before: Any, after: Any, labels: Sequence[str]) -> str:
     """The figures of two traces for the runs that both have finished, as a small HTML table."""
     shared = alike(before, after)
-    figures: list[tuple[str, str, Callable[[int], str]]] = [
-        ("peak", "peak", size),
-        ("copied", "copied", size),
-        ("allocated", "allocated", size),
-        ("in place", "in_place", str),
-    ]
-    head = "".join(f"<th>{escape(text)}</th>" for text in ("", *labels))
-    rows = []
-    for name, key, form in figures:
-        cells = "".join(f"<td>{form(side[key])}</td>" for side in shared.figures)
-        rows.append(f"<tr><th>{name}</th>{cells}</tr>")
-    note = f"<caption>{shared.note}</caption>" if shared.note else ""
-    return f"<table>{note}<tr>{head}</tr>{''.join(rows)}</table>"
+    rows = [{"name": label, **side} for label, side in zip(labels, shared.figures)]
+    return Table(rows, _FIGURES, shared.note).html()
 
 
 def plan_table(events: Sequence[Any]) -> str:
     """The picks of a plan with their reasons, as an HTML table; the first and last ones if there are many."""
-    picks = [event for event in events if event.action == "pick"]
-    # JupyterLab aligns cells to the right unless their own style says otherwise.
-    left = 'style="text-align:left"'
-    rows = []
-    for i in _ends(len(picks)):
-        texts = (picks[i].node.op_type, short(picks[i].node.name, 60), short(picks[i].reason, 200))
-        rows.append(f"<tr><td>{i}</td>{''.join(f'<td {left}>{escape(text)}</td>' for text in texts)}</tr>")
-    names = "".join(f"<th {left}>{name}</th>" for name in ("op", "name", "why it is next"))
-    head = f"<tr><th>step</th>{names}</tr>"
-    return f"<table>{head}{''.join(rows)}</table>"
+    picks = [(event.node, event.reason) for event in events if event.action == "pick"]
+    rows = [
+        {"step": step, "op": node.op_type, "name": node.name, "reason": reason}
+        for step, (node, reason) in enumerate(picks)
+    ]
+    return Table(rows, _PICKS).html(_TABLE_ROWS)
 
 
 def _write(

@@ -48,8 +48,7 @@ class Listener(anywidget.AnyWidget):
 class Page(Listener):
     """A widget that is drawn by one of kvviz's bundles.
 
-    ``mode``: what the bundle draws: ``"debugger"`` or ``"planner"``. Synced.
-    ``payload``: the data that it draws. Synced.
+    ``payload``: the data that the bundle draws. Synced.
     ``cursor``: number of the step, or planning event, that is shown; -1 before the first. Synced.
     ``theme``: ``"auto"``, ``"light"`` or ``"dark"``. Synced.
     ``height``: in px. Synced.
@@ -59,7 +58,6 @@ class Page(Listener):
     _esm = bundled("kvviz.js").decode()
     _css = bundled("kvviz.css").decode()
 
-    mode = traitlets.Unicode("debugger").tag(sync=True)
     payload = traitlets.Bytes().tag(sync=True)
     cursor = traitlets.Int(-1, min=-1).tag(sync=True)
     theme = traitlets.Unicode("auto").tag(sync=True)

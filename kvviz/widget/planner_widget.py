@@ -39,7 +39,7 @@ class Planner(Page):
         self.events = planning_events(graph, outputs, policy)
         self.policy = about(policy)
         payload = plan_payload(graph, self.events, self.policy)
-        super().__init__(mode="planner", payload=payload, height=height, **options)
+        super().__init__(payload=payload, height=height, **options)
 
     @property
     def order(self) -> tuple[str, ...]:

@@ -99,4 +99,4 @@ def test_readers_without_a_kernel_get_the_plan_as_a_table(graph: Graph, tmp_path
     assert len(rows) == min(len(planner.order), 400)
     assert planner.order[0].split("/")[-1] in rows[0]
     page = planner.to_html(tmp_path / "plan.html")
-    assert '"mode": "planner"' in page and (tmp_path / "plan.html").exists()
+    assert 'data-page="planner"' in page and (tmp_path / "plan.html").exists()

@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable
+from dataclasses import asdict
 from typing import Any
 
 from kvviz.report.diagnosis import Diagnosis
@@ -23,47 +24,31 @@ from kvviz.trace.units import kept_runs, run_label
 from kvviz.version import VERSION as KVVIZ_VERSION
 
 
-class _With:
-    """Something with more attributes than it has."""
-
-    def __init__(self, value: object, **more: Any) -> None:
-        self._value = value
-        vars(self).update(more)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._value, name)
-
-
 def report_data(found: Diagnosis) -> dict[str, Any]:
     """The report as plain values that JSON can hold."""
     trace = found.trace
     kept = frozenset(kept_runs(trace))
-    data: dict[str, Any] = encoded(
-        _With(
-            found,
-            schema={"name": NAME, "version": VERSION},
-            model=model_facts(trace),
-            policy=trace.policy.name,
-            dry=trace.dry,
-            interrupted=trace.interrupted,
-            steps=len(trace.steps),
-            runs_kept=len(kept),
-            totals={**totals(trace), "bytes_moved_outside": moved_outside(trace)},
-            in_place=found.counts,
-            runs=[
-                _With(run, label=run_label(trace, run.index), steps=run.last - run.first, kept=run.index in kept)
-                for run in trace.runs
-            ],
-            prompt=trace.prompt,
-            tokens=trace.known("tokens"),
-            findings=[
-                _With(one, saves=one.cure and one.cure.saves, left=one.cure and one.cure.left) for one in found.findings
-            ],
-            groups=[_With(group, nodes=group.entries) for group in found.groups],
-            cache_findings=found.caches,
-            caches=trace.caches,
-        )
-    )
+    facts = {
+        "schema": {"name": NAME, "version": VERSION},
+        "model": model_facts(trace),
+        "policy": trace.policy.name,
+        "dry": trace.dry,
+        "interrupted": trace.interrupted,
+        "steps": len(trace.steps),
+        "runs_kept": len(kept),
+        "totals": {**totals(trace), "bytes_moved_outside": moved_outside(trace)},
+        "in_place": found.counts,
+        "runs": [
+            {**asdict(run), "label": run_label(trace, i), "steps": run.last - run.first, "kept": i in kept}
+            for i, run in enumerate(trace.runs)
+        ],
+        "prompt": trace.prompt,
+        "tokens": trace.known("tokens"),
+        "cache_findings": found.caches,
+        "caches": trace.caches,
+    }
+    shared = ("findings", "groups", "missed", "peak", "other_order", "held_too_long", "cache_warnings")
+    data: dict[str, Any] = encoded({**{name: getattr(found, name) for name in shared}, **facts})
     return data
 
 

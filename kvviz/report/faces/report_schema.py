@@ -13,14 +13,25 @@ from types import NoneType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from kvviz.caches.cache_warnings import CacheWarning
+from kvviz.explain.cache_findings import CacheFinding
 from kvviz.explain.retention import Held, Peak, PeakPart
-from kvviz.explain.summary import Counts
-from kvviz.report.finding import KINDS
+from kvviz.explain.summary import Counts, Missed
+from kvviz.fixes.fix import Fix
+from kvviz.fixes.lower_peak import OtherOrder
+from kvviz.report.finding import KINDS, Finding
+from kvviz.report.finding_groups import MissedGroup
+from kvviz.trace.blockers import Blocker, BlockerCode
 from kvviz.trace.records import Cache, CacheRun, Run
 
 NAME, VERSION = "kvviz.report", 2
 
 _INT, _TEXT, _BOOL = {"type": "integer"}, {"type": "string"}, {"type": "boolean"}
+_SIMPLE: dict[Any, dict[str, Any]] = dict.fromkeys((str, BlockerCode), _TEXT) | {
+    int: _INT,
+    bool: _BOOL,
+    Fix: {"$ref": "#/$defs/fix"},
+    dict[str, int]: {"type": "object", "additionalProperties": _INT},
+}
 _BYTES = {"type": "integer", "minimum": 0, "description": "bytes"}
 
 
@@ -37,11 +48,18 @@ def _object(about: str = "", /, **keys: dict[str, Any]) -> dict[str, Any]:
     return {"type": "object", **described, "properties": keys, "required": list(keys)}
 
 
-def _of(cls: type, *left_out: str, **others: dict[str, Any]) -> dict[str, Any]:
-    """The schema of a dataclass, by the types of its fields. ``others``: keys that it has beside them, or instead."""
+def _of(cls: type, names: str = "", **others: dict[str, Any]) -> dict[str, Any]:
+    """The schema of a class, by the types of its attributes. ``names``: fields and properties, by default all fields.
+    ``others``: keys that it has beside them, or instead."""
     types = get_type_hints(cls)
-    names = [field.name for field in fields(cls) if field.name not in (*left_out, *others)]
-    return _object(**{name: _typed(types[name]) for name in names}, **others)
+    keys = names.split() or [field.name for field in fields(cls)]
+    own = {name: _typed(types.get(name) or _made(getattr(cls, name))) for name in keys if name not in others}
+    return _object(**{name: {**own, **others}[name] for name in dict.fromkeys((*keys, *others))})
+
+
+def _made(attribute: Any) -> Any:
+    """The type of a property."""
+    return get_type_hints(getattr(attribute, "fget", None) or attribute.func)["return"]
 
 
 def _typed(kind: Any) -> dict[str, Any]:
@@ -49,7 +67,9 @@ def _typed(kind: Any) -> dict[str, Any]:
     parts = get_args(kind)
     if NoneType in parts:
         return _or_null(_typed(parts[0]))
-    return {int: _INT, str: _TEXT}.get(kind) or ({"type": "array"} if get_origin(kind) is tuple else _of(kind))
+    if get_origin(kind) is tuple:
+        return _many(_SIMPLE[parts[0]]) if parts[0] in _SIMPLE else {"type": "array"}
+    return _SIMPLE.get(kind) or _of(kind)
 
 
 _FIX = _or_null({"$ref": "#/$defs/fix"})
@@ -85,86 +105,57 @@ REPORT_SCHEMA: dict[str, Any] = {
         totals=_object("totals of all runs", **_RUN_COSTS),
         in_place={**_of(Counts), "description": "numbers of steps, by how they ran"},
         runs=_many(
-            _of(Run, "index", "first", "last", label=_TEXT, steps=_INT, kept=_BOOL, **_RUN_COSTS),
+            _of(Run, "token text", label=_TEXT, steps=_INT, kept=_BOOL, **_RUN_COSTS),
             "run 0 is the prompt, run k decode step k",
         ),
         prompt=_many(_INT),
         tokens=_many(_INT),
         findings=_many(
-            _object(
+            _of(
+                Finding,
+                "kind title where example bytes steps step selection scope calm query reasons peak fix saves left",
                 kind={"enum": list(KINDS)},
-                title=_TEXT,
-                where=_TEXT,
                 example={**_TEXT, "description": "the sentence of one of its steps, or what else explains it"},
-                bytes=_INT,
-                steps=_INT,
                 step={**_or_null(_INT), "description": "the step to look at first"},
-                selection=_or_null(_many(_TEXT)),
                 scope={**_TEXT, "description": "which runs bytes and steps are of"},
                 calm={**_BOOL, "description": "nothing is to be done"},
                 query={**_TEXT, "description": "finds its steps"},
                 reasons={**_many(_TEXT), "description": "of missed ops: codes of the blockers"},
                 peak={**_or_null(_INT), "description": "bytes that the fix lowers the peak by; null: no fix"},
-                fix=_FIX,
                 saves={**_or_null(_many(_INT)), "description": "bytes that the fix saves, and at how many steps"},
                 left={**_or_null(_INT), "description": "of a peak: at most so many bytes with the fix"},
             ),
             "what endangers results first, then by cost",
         ),
         groups=_many(
-            _object(
-                role=_TEXT,
-                op_type=_TEXT,
-                reasons=_many(_TEXT),
-                layers=_many(_INT),
-                runs=_many(_INT),
-                times=_INT,
+            _of(
+                MissedGroup,
+                "role op_type reasons layers runs times",
                 **_COSTS,
-                nodes=_many(_object(frame=_many(_TEXT), node=_TEXT)),
+                nodes=_many(_of(Missed, "frame node")),
             ),
             "missed ops of the same role for the same reasons, most bytes first",
         ),
         missed=_many(
-            _object(
-                node=_TEXT,
-                op_type=_TEXT,
-                frame=_many(_TEXT),
-                steps=_many(_INT),
-                step=_INT,
+            _of(
+                Missed,
+                "node op_type frame steps step",
                 **_COSTS,
-                blockers=_many(
-                    _object(
-                        code=_TEXT,
-                        input=_or_null(_TEXT),
-                        culprit=_or_null(_TEXT),
-                        message=_TEXT,
-                        bytes=_or_null(_INT),
-                        fix=_FIX,
-                    )
-                ),
+                blockers=_many(_of(Blocker, "code input culprit message bytes", fix=_FIX)),
             ),
             "nodes that could have run in place by kind and did not, most bytes first",
         ),
-        peak=_of(Peak, parts=_many(_of(PeakPart)), groups={"type": "object", "additionalProperties": _INT}),
-        other_order=_or_null(
-            _object(
-                "an order of ops with a lower peak; no order has a lower one than least",
-                name=_TEXT,
-                bytes=_BYTES,
-                least=_BYTES,
-                fix=_FIX,
-            )
-        ),
+        peak=_of(Peak, "bytes step run parts groups", parts=_many(_of(PeakPart))),
+        other_order={
+            **_or_null(_of(OtherOrder, "name bytes least fix")),
+            "description": "an order of ops with a lower peak; no order has a lower one than least",
+        },
         held_too_long=_many(_of(Held)),
         cache_warnings=_many(_of(CacheWarning)),
-        cache_findings=_many(_object(kind=_TEXT, caches=_many(_TEXT), run=_INT, bytes=_INT, sentence=_TEXT, fix=_FIX)),
+        cache_findings=_many(_of(CacheFinding, "kind caches run bytes sentence fix")),
         caches=_many(_of(Cache, runs=_many(_of(CacheRun)))),
     ),
-    "$defs": {
-        "fix": _object(
-            kind=_TEXT, label=_TEXT, sentence=_TEXT, code=_TEXT, saves={**_INT, "description": "at this step"}
-        )
-    },
+    "$defs": {"fix": _of(Fix, "kind label sentence code", saves={**_INT, "description": "at this step"})},
 }
 
 

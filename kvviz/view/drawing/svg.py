@@ -7,6 +7,7 @@ kB.
 from __future__ import annotations
 
 import base64
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -82,14 +83,8 @@ def picture(trace: Trace, step: int = -1) -> Picture:
 
 def wrap(text: str, limit: int) -> list[str]:
     """Text as lines of at most ``limit`` characters, broken at spaces; a longer word is shortened."""
-    lines = [""]
-    for word in text.split(" "):
-        part = short(word, limit)
-        if len(lines[-1]) + 1 + len(part) <= limit or not lines[-1]:
-            lines[-1] = f"{lines[-1]} {part}".strip()
-        else:
-            lines.append(part)
-    return lines
+    words = " ".join(short(word, limit) for word in text.split(" "))
+    return textwrap.wrap(words, limit, break_on_hyphens=False) or [""]
 
 
 def _around(frame: Any, node: Node) -> tuple[str, Sequence[Node]]:
