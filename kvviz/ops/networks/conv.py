@@ -64,13 +64,15 @@ def _room(begins, ends, lengths):
     return [sum(parts) for parts in around], inner, outer
 
 
-def window(x, kernel_shape, strides=None, dilations=None, pads=None, auto_pad="NOTSET", ceil_mode=0) -> Window:
+def window(x, kernel_shape, strides=None, dilations=None, pads=None, auto_pad="NOTSET", ceil_mode=0, spare=0) -> Window:
+    """The geometry of a node. ``spare``: how many of the elements stay that ``auto_pad`` crops where windows leave gaps
+    (none in pools, one in convolutions, as in onnxruntime 1.31)."""
     numbers = (tuple(given or ()) for given in (kernel_shape, strides, dilations, pads))
-    return _window(x.shape, *numbers, auto_pad, ceil_mode)
+    return _window(x.shape, *numbers, auto_pad, ceil_mode, spare)
 
 
 @lru_cache(maxsize=1024)
-def _window(shape, kernel, strides, dilations, pads, auto_pad, ceil_mode):
+def _window(shape, kernel, strides, dilations, pads, auto_pad, ceil_mode, spare):
     rank = len(shape) - 2
     if len(kernel) != rank:
         raise OpError(f"a kernel of shape {kernel} does not fit a tensor of shape {shape}")
@@ -80,8 +82,9 @@ def _window(shape, kernel, strides, dilations, pads, auto_pad, ceil_mode):
     sizes = shape[2:]
     if auto_pad in ("SAME_UPPER", "SAME_LOWER"):
         output = tuple(-(-n // s) for n, s in zip(sizes, strides))
-        total = [max((o - 1) * s + r - n, 0) for o, s, r, n in zip(output, strides, reach, sizes)]
-        half = [t // 2 if auto_pad == "SAME_UPPER" else t - t // 2 for t in total]
+        # Windows that leave gaps make it negative: elements that no window meets are cropped on both sides.
+        total = [(o - 1) * s + r - n for o, s, r, n in zip(output, strides, reach, sizes)]
+        half = [int((t + (auto_pad == "SAME_LOWER") + (spare if t < 0 else 0)) / 2) for t in total]
         return Window(kernel, strides, dilations, tuple(half), tuple(t - h for t, h in zip(total, half)), output)
     pads = pads or (0,) * (2 * rank) if auto_pad in ("NOTSET", "") else (0,) * (2 * rank)
     begins, ends = pads[:rank], list(pads[rank:])
@@ -105,7 +108,7 @@ def conv(x, w, bias=None, *, group=1, **geometry):
     """Convolution over any number of spatial axes; weights are (out, in / group, kernel…)."""
     if w.ndim != x.ndim or w.shape[1] * group != x.shape[1]:
         raise OpError(f"Conv: weights {w.shape} in {group} groups do not fit an input of shape {x.shape}")
-    place = window(x, **{**geometry, "kernel_shape": w.shape[2:]})
+    place = window(x, **{**geometry, "kernel_shape": w.shape[2:]}, spare=1)
     if not x.size:
         y = np.zeros((len(x), w.shape[0], *place.output), x.dtype)
     elif w.shape[1] == 1 and w.shape[0] == group and group > 1:
@@ -199,7 +202,8 @@ def conv_transpose(
     extra = tuple(output_padding or (0,) * rank)
     full = [(n - 1) * s + (k - 1) * d + 1 for n, s, k, d in zip(sizes, strides, kernel, dilations)]
     if output_shape or auto_pad in ("SAME_UPPER", "SAME_LOWER"):
-        shape = tuple(output_shape)[-rank:] if output_shape else tuple(n * s for n, s in zip(sizes, strides))
+        whole = [min(n * s, f + e) for n, s, f, e in zip(sizes, strides, full, extra)]
+        shape = tuple(output_shape or whole)[-rank:]
         total = [max(f + e - o, 0) for f, e, o in zip(full, extra, shape)]
         begins = tuple(t // 2 if auto_pad == "SAME_UPPER" else t - t // 2 for t in total)
     else:
