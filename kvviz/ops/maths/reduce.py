@@ -38,25 +38,25 @@ def _reducing(*names: str) -> Callable[[Callable], Callable]:
     return register
 
 
-def _folding(ufunc: np.ufunc, before: Callable | None = None, after: Callable | None = None) -> Callable:
+def _folding(fold: Callable, before: Callable | None = None, after: Callable | None = None) -> Callable:
     """Sums or products of elements. Integers of up to 32 bits end at the limits of their dtype, as in onnxruntime 1.31;
     longer ones wrap around (onnxruntime computes them in float64, which is not exact)."""
 
     def body(x, axes, keep):
         short = x.dtype.kind in "iu" and x.itemsize < 8
         y = x.astype(FLOAT32 if is_narrow(x) else FLOAT64 if short else x.dtype, copy=False)
-        y = ufunc.reduce(y if before is None else before(y), axes, y.dtype, None, keep)
+        y = fold(y if before is None else before(y), axes, y.dtype, None, keep)
         y = y if after is None else after(y)
         return (np.clip(y, *whole_limits(x.dtype)) if short else y).astype(x.dtype, copy=False)
 
     return body
 
 
-_reducing("ReduceSum")(_folding(np.add))
-_reducing("ReduceProd")(_folding(np.multiply))
-_reducing("ReduceSumSquare")(_folding(np.add, np.square))
-_reducing("ReduceL1")(_folding(np.add, np.absolute))
-_reducing("ReduceL2")(_folding(np.add, np.square, np.sqrt))
+_reducing("ReduceSum")(_folding(_sum))
+_reducing("ReduceProd")(_folding(np.multiply.reduce))
+_reducing("ReduceSumSquare")(_folding(_sum, np.square))
+_reducing("ReduceL1")(_folding(_sum, np.absolute))
+_reducing("ReduceL2")(_folding(_sum, np.square, np.sqrt))
 by_reference("ReduceLogSum", "ReduceLogSumExp")
 
 
