@@ -40,6 +40,15 @@ def test_prelu_refuses_a_slope_that_would_widen_its_input():
         run("PRelu", [numbers((3,)), numbers((2, 3))])
 
 
+@pytest.mark.parametrize(("shape", "slopes"), [((), (1,)), ((3,), (1, 3)), ((2, 3), (1, 1, 3))])
+def test_a_slope_of_more_axes_of_length_1_gives_the_shape_of_the_input(shape, slopes):
+    x, slope = -numbers(shape, 0.5), numbers(slopes, 0.1, seed=1)
+    (y,) = run("PRelu", [x, slope])
+    assert y.shape == shape
+    # onnxruntime's result has the axes of the slope, against the text of the operator.
+    close(y, ort_run("PRelu", [x, slope])[0].reshape(shape), 1e-6, 0)
+
+
 def test_biased_gelus_agree_with_onnxruntime():
     x, bias = numbers((2, 3, 8)), numbers((8,), seed=1)
     check("BiasGelu", [x, bias], domain=MICROSOFT, atol=2e-6)

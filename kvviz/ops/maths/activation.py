@@ -78,7 +78,11 @@ def hard_sigmoid(x, *, alpha=0.2, beta=0.5, out=None):
 
 @op("PRelu", since=7, overwrites=(0,), fits=keeps)
 def prelu(x, slope, *, out=None):
-    if slope.ndim > x.ndim or spreads([x, slope], 0, {}):
+    """The result has the shape of ``x``, to which the slope broadcasts; its leading axes of length 1 may be more."""
+    more = max(slope.ndim - x.ndim, 0)
+    if slope.shape[:more] == (1,) * more:
+        slope = slope.reshape(slope.shape[more:])
+    if spreads([x, slope], 0, {}):
         raise OpError(f"a slope of shape {slope.shape} does not broadcast to {x.shape}")
     return _sloped(x, slope, out)
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import numpy as np
 
 from kvviz.errors import OpError
-from kvviz.ops.numeric import FLOAT32, contiguous, counted, ints, is_narrow, scalar, whole_limits
+from kvviz.ops.numeric import FLOAT32, FLOAT64, contiguous, counted, ints, is_narrow, scalar, whole_limits
 from kvviz.ops.registry import by_reference, op
 
 _sum = np.add.reduce
@@ -38,10 +38,26 @@ def _reducing(*names: str) -> Callable[[Callable], Callable]:
     return register
 
 
-@_reducing("ReduceSum")
-def reduce_sum(x, axes, keep):
-    """Sum; integers wrap around in their own width."""
-    return _sum(x, axes, FLOAT32 if is_narrow(x) else x.dtype, None, keep).astype(x.dtype, copy=False)
+def _folding(fold: Callable, before: Callable | None = None, after: Callable | None = None) -> Callable:
+    """Sums or products of elements. Integers of up to 32 bits end at the limits of their dtype, as in onnxruntime 1.31;
+    longer ones wrap around (onnxruntime computes them in float64, which is not exact)."""
+
+    def body(x, axes, keep):
+        short = x.dtype.kind in "iu" and x.itemsize < 8
+        y = x.astype(FLOAT32 if is_narrow(x) else FLOAT64 if short else x.dtype, copy=False)
+        y = fold(y if before is None else before(y), axes, y.dtype, None, keep)
+        y = y if after is None else after(y)
+        return (np.clip(y, *whole_limits(x.dtype)) if short else y).astype(x.dtype, copy=False)
+
+    return body
+
+
+_reducing("ReduceSum")(_folding(_sum))
+_reducing("ReduceProd")(_folding(np.multiply.reduce))
+_reducing("ReduceSumSquare")(_folding(_sum, np.square))
+_reducing("ReduceL1")(_folding(_sum, np.absolute))
+_reducing("ReduceL2")(_folding(_sum, np.square, np.sqrt))
+by_reference("ReduceLogSum", "ReduceLogSumExp")
 
 
 @_reducing("ReduceMean")
@@ -70,15 +86,6 @@ def _most(ufunc, x, axes, keep):
         return ufunc.reduce(x, axes, None, None, keep)
     lowest, highest = (False, True) if x.dtype.kind == "b" else whole_limits(x.dtype) or (-np.inf, np.inf)
     return ufunc.reduce(x, axes, None, None, keep, np.asarray(lowest if ufunc is np.maximum else highest, x.dtype))
-
-
-@_reducing("ReduceSumSquare")
-def reduce_sum_square(x, axes, keep):
-    wide = x.astype(FLOAT32, copy=False) if is_narrow(x) else x
-    return _sum(np.multiply(wide, wide), axes, wide.dtype, None, keep).astype(x.dtype, copy=False)
-
-
-by_reference("ReduceProd", "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp")
 
 
 # Order along an axis: ArgMax, ArgMin, TopK, and the running sums and products.

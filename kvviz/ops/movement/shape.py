@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from itertools import zip_longest
 
 import numpy as np
@@ -78,19 +79,21 @@ def identity(x):
 
 @op("Expand", views=(0,), moves=True, by_element=True)
 def expand(x, target):
-    sizes = tuple(target.tolist())
-    if sizes == x.shape:
-        return x
+    shape = _expanded(x.shape, tuple(target.tolist()), x.dtype)
+    return x if shape == x.shape else np.broadcast_to(x, shape)
+
+
+@lru_cache(maxsize=1024)
+def _expanded(shape, sizes, dtype):
     if sizes and min(sizes) < 0:
         raise OpError(f"a length of {list(sizes)} is negative")
-    pairs = list(zip_longest(reversed(x.shape), reversed(sizes), fillvalue=1))
+    pairs = list(zip_longest(reversed(shape), reversed(sizes), fillvalue=1))
     if any(have != want and 1 not in (have, want) for have, want in pairs):
-        raise OpError(f"a tensor of shape {x.shape} does not broadcast to {list(sizes)}")
-    shape = tuple(want if have == 1 else have for have, want in reversed(pairs))
-    if shape == x.shape:
-        return x
-    check_size(shape, x.dtype)
-    return np.broadcast_to(x, shape)
+        raise OpError(f"a tensor of shape {shape} does not broadcast to {list(sizes)}")
+    wide = tuple(want if have == 1 else have for have, want in reversed(pairs))
+    if wide != shape:
+        check_size(wide, dtype)
+    return wide
 
 
 @op("Tile", views=(0,), moves=True, by_element=True)

@@ -64,25 +64,32 @@ def _room(begins, ends, lengths):
     return [sum(parts) for parts in around], inner, outer
 
 
-def window(x, kernel_shape, strides=None, dilations=None, pads=None, auto_pad="NOTSET", ceil_mode=0) -> Window:
-    numbers = (tuple(given or ()) for given in (kernel_shape, strides, dilations, pads))
-    return _window(x.shape, *numbers, auto_pad, ceil_mode)
-
-
 @lru_cache(maxsize=1024)
-def _window(shape, kernel, strides, dilations, pads, auto_pad, ceil_mode):
+def window(
+    shape,
+    kernel_shape,
+    strides=None,
+    dilations=None,
+    pads=None,
+    auto_pad="NOTSET",
+    ceil_mode=0,
+    spare=0,
+) -> Window:
+    """The geometry over a tensor of this shape. ``spare``: how many of the elements stay that ``auto_pad`` crops where
+    windows leave gaps (none in pools, one in convolutions, as in onnxruntime 1.31)."""
     rank = len(shape) - 2
-    if len(kernel) != rank:
-        raise OpError(f"a kernel of shape {kernel} does not fit a tensor of shape {shape}")
+    if len(kernel_shape) != rank:
+        raise OpError(f"a kernel of shape {kernel_shape} does not fit a tensor of shape {shape}")
     strides = strides or (1,) * rank
     dilations = dilations or (1,) * rank
-    reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilations)]
+    reach = [(k - 1) * d + 1 for k, d in zip(kernel_shape, dilations)]
     sizes = shape[2:]
     if auto_pad in ("SAME_UPPER", "SAME_LOWER"):
         output = tuple(-(-n // s) for n, s in zip(sizes, strides))
-        total = [max((o - 1) * s + r - n, 0) for o, s, r, n in zip(output, strides, reach, sizes)]
-        half = [t // 2 if auto_pad == "SAME_UPPER" else t - t // 2 for t in total]
-        return Window(kernel, strides, dilations, tuple(half), tuple(t - h for t, h in zip(total, half)), output)
+        # Windows that leave gaps make it negative: elements that no window meets are cropped on both sides.
+        total = [(o - 1) * s + r - n for o, s, r, n in zip(output, strides, reach, sizes)]
+        half = [int((t + (auto_pad == "SAME_LOWER") + (spare if t < 0 else 0)) / 2) for t in total]
+        return Window(kernel_shape, strides, dilations, tuple(half), tuple(t - h for t, h in zip(total, half)), output)
     pads = pads or (0,) * (2 * rank) if auto_pad in ("NOTSET", "") else (0,) * (2 * rank)
     begins, ends = pads[:rank], list(pads[rank:])
     output_sizes = []
@@ -96,16 +103,16 @@ def _window(shape, kernel, strides, dilations, pads, auto_pad, ceil_mode):
             count -= 1
         output_sizes.append(count)
         ends[i] = max(ends[i], (count - 1) * s + r - n - begins[i])
-    return Window(kernel, strides, dilations, begins, tuple(ends), tuple(output_sizes))
+    return Window(kernel_shape, strides, dilations, begins, tuple(ends), tuple(output_sizes))
 
 
 @op("Conv")
 @rounded_once
-def conv(x, w, bias=None, *, group=1, **geometry):
+def conv(x, w, bias=None, *, group=1, kernel_shape=None, **geometry):
     """Convolution over any number of spatial axes; weights are (out, in / group, kernel…)."""
     if w.ndim != x.ndim or w.shape[1] * group != x.shape[1]:
         raise OpError(f"Conv: weights {w.shape} in {group} groups do not fit an input of shape {x.shape}")
-    place = window(x, **{**geometry, "kernel_shape": w.shape[2:]})
+    place = window(x.shape, w.shape[2:], **geometry, spare=1)
     if not x.size:
         y = np.zeros((len(x), w.shape[0], *place.output), x.dtype)
     elif w.shape[1] == 1 and w.shape[0] == group and group > 1:
@@ -199,7 +206,8 @@ def conv_transpose(
     extra = tuple(output_padding or (0,) * rank)
     full = [(n - 1) * s + (k - 1) * d + 1 for n, s, k, d in zip(sizes, strides, kernel, dilations)]
     if output_shape or auto_pad in ("SAME_UPPER", "SAME_LOWER"):
-        shape = tuple(output_shape)[-rank:] if output_shape else tuple(n * s for n, s in zip(sizes, strides))
+        whole = [min(n * s, f + e) for n, s, f, e in zip(sizes, strides, full, extra)]
+        shape = tuple(output_shape or whole)[-rank:]
         total = [max(f + e - o, 0) for f, e, o in zip(full, extra, shape)]
         begins = tuple(t // 2 if auto_pad == "SAME_UPPER" else t - t // 2 for t in total)
     else:
@@ -226,7 +234,7 @@ def conv_transpose(
 
 @op("MaxPool")
 def max_pool(x, *, storage_order=0, n_outputs=1, **how):
-    geometry = window(x, **how)
+    geometry = window(x.shape, **how)
     padded = geometry.padded(x, (whole_limits(x.dtype) or (-np.inf,))[0])
     if n_outputs > 1:
         return _with_indices(x, padded, geometry, storage_order)
@@ -257,7 +265,7 @@ def _with_indices(x, padded, geometry, storage_order):
 @rounded_once
 def average_pool(x, *, count_include_pad=0, **how):
     """Mean of each window, counting the padding or not; what rounding up adds beyond it never counts."""
-    geometry = window(x, **how)
+    geometry = window(x.shape, **how)
     y = _folded(np.add, geometry.padded(x, 0), geometry)
     if not any(geometry.begins) and not any(geometry.ends):
         return np.divide(y, math.prod(geometry.kernel), y)
@@ -293,7 +301,7 @@ def _folded(ufunc, padded, geometry):
 @op("LpPool", since=2)
 @rounded_once
 def lp_pool(x, *, p=2, **how):
-    geometry = window(x, **how)
+    geometry = window(x.shape, **how)
     y = _folded(np.add, geometry.padded(np.absolute(x) ** p, 0), geometry)
     return np.power(y, 1.0 / p, y)
 

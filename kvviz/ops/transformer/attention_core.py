@@ -12,6 +12,7 @@ import numpy as np
 
 from kvviz.errors import OpError
 from kvviz.ops.maths.matmul import product
+from kvviz.ops.numeric import contiguous
 
 
 def to_heads(x: np.ndarray, heads: int, name: str) -> np.ndarray:
@@ -26,7 +27,8 @@ def to_heads(x: np.ndarray, heads: int, name: str) -> np.ndarray:
 
 def from_heads(x: np.ndarray) -> np.ndarray:
     batch, heads, length, size = x.shape
-    return x.transpose(0, 2, 1, 3).reshape(batch, length, heads * size)
+    # Heads of one element can be joined as a view, which is not in C order.
+    return contiguous(x.transpose(0, 2, 1, 3).reshape(batch, length, heads * size))
 
 
 def scores(q: np.ndarray, k: np.ndarray, scale: float) -> np.ndarray:
