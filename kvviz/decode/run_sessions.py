@@ -88,7 +88,7 @@ def again(graph: Graph, inputs: Any, outputs: Sequence[str] | None, policy: str 
     def session(feeds: Mapping[str, Any]) -> SingleRun:
         begun = SingleRun(graph, feeds, outputs, (), policy, record, plan=plan)
         assert begun.execution is not None
-        call.resume(begun.execution, ran)
+        call.resume(begun.execution, ended)
         return begun
 
     def made() -> Trace:
@@ -98,12 +98,12 @@ def again(graph: Graph, inputs: Any, outputs: Sequence[str] | None, policy: str 
 
     with held_back(), unwatched(), np.errstate(all="ignore"):
         kept = Kept(inputs, call.options.given)
-        ran = call.run(inputs)
-        whole = ran.ended.done == len(plan.order)
+        ended = call.run(inputs)
+        whole = ended.done == len(plan.order)
         program.ran(call.segment, True, whole)
         if not whole:
             return session(inputs).run_to_end()
-        results = {name: ran.values[slot] for name, slot in call.outputs.items()}
+        results = {name: ended.values[slot] for name, slot in call.outputs.items()}
         return note_interrupt(Trace.later(made, results, call.options))
 
 

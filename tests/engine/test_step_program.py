@@ -173,14 +173,15 @@ def test_the_trace_of_a_call_that_repeats_is_made_when_read_and_is_the_same() ->
 
 
 def several() -> Graph:
-    """Ops with several outputs, new ones and views, one of them absent; sizes follow from the input."""
+    """Ops with several outputs, new ones and views, one of them absent, and scalars; sizes follow from the input."""
     return graph_of("""several (float[a, b] x, float[c, d, e, f] images, int64[1] one) => (
-        float[g, h] y, bool[g, h] kept, int64[k, l] places, float[p, q, r, s] difference, int64[t, u, v, w] from) {
+        float[g, h] y, bool[g, h] kept, int64[k, l] places, float[p, q, r, s] difference, int64[t, u, v, w] from,
+        float z) {
         a = Neg (x) left, right = Split <axis = 1, num_outputs = 2> (a)
         top, at = TopK <axis = 0> (left, one) "", other = TopK <axis = 0> (right, one)
         pooled, from = MaxPool <kernel_shape = [2, 2]> (images) places = Concat <axis = 1> (at, other)
         p, q = Split <axis = 1, num_outputs = 2> (pooled) difference = Sub (p, q) sum = Add (top, right)
-        y, kept = Dropout (sum) }""")
+        y, kept = Dropout (sum) most = ReduceMax <keepdims = 0> (a) double = Add (most, most) z = Neg (double) }""")
 
 
 @pytest.mark.parametrize("sizes", [[3] * 6, [3, 4, 5, 6, 7, 5, 4], [3, 3, 3, 3, 5, 3, 5, 6]])

@@ -37,9 +37,10 @@ class State(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """How far the kernels of a segment have come. ``done``: ops. ``out``: what the kernel of the next op returned or
-    raised, or `NOT_RUN`."""
+    """How far the kernels of a segment have come. ``values``: of the frame. ``done``: ops. ``out``: what the kernel of
+    the next op returned or raised, or `NOT_RUN`."""
 
+    values: list[Any]
     facts: Facts
     done: int
     out: Any
@@ -96,15 +97,15 @@ class Segment:
         assert self.code is not None
         facts = Facts([], [], [])
         try:
-            return Ended(facts, *self.code(frame, facts))
+            return Ended(frame.vals, facts, *self.code(frame, facts))
         except Exception as error:
             trace = error.__traceback__
             assert trace is not None and trace.tb_next is not None
-            return Ended(facts, self._lines[trace.tb_next.tb_lineno], error)
+            return Ended(frame.vals, facts, self._lines[trace.tb_next.tb_lineno], error)
 
     def end(self, execution: RunState, frame: Frame, ended: Ended) -> None:
         """Bring frame, ledger and log to where the kernels have come; complete the op that stopped them."""
-        facts, count, out = ended
+        _, facts, count, out = ended
         self._account(execution, frame, count, facts)
         if out is NOT_RUN:
             return
