@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from kvviz.decode.prompt import as_prompts
-from kvviz.decode.run_sessions import SingleRun
+from kvviz.decode.run_sessions import SingleRun, again
 from kvviz.decode.synthetic_inputs import generated
 from kvviz.decode.token_loop import DecodeSession
 from kvviz.engine.plan import Counts
@@ -79,7 +79,8 @@ def run(
     graph = as_graph(graph, "kvviz.run")
     if dry:
         return _dry_run(graph, inputs, {}, {}, outputs, donate, policy, record)
-    return SingleRun(graph, inputs, outputs, donate, policy, record, poison).run_to_end()
+    trace = None if donate or poison else again(graph, inputs, outputs, policy, record)
+    return trace or SingleRun(graph, inputs, outputs, donate, policy, record, poison).run_to_end()
 
 
 @with_other_names

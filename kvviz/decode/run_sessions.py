@@ -6,19 +6,28 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from kvviz.caches.cache_meter import new_caches, read_meters
+from kvviz.collector import unwatched
 from kvviz.decode.run_inputs import first_caches
-from kvviz.engine.plan import Counts
+from kvviz.engine.plan import Counts, Plan
+from kvviz.engine.planning import main_plan
 from kvviz.engine.policy import Policy
-from kvviz.engine.sessions.recipe import Recipe, fresh
-from kvviz.engine.sessions.session import Session
+from kvviz.engine.program.step_program import StepProgram
+from kvviz.engine.sessions.recipe import Kept, Recipe, fresh
+from kvviz.engine.sessions.replay import BUDGET
+from kvviz.engine.sessions.session import Session, note_interrupt
 from kvviz.graph.cache_pairs import cache_pairs
 from kvviz.graph.model import Graph
+from kvviz.interrupts import held_back
 from kvviz.other_names import with_other_names
 from kvviz.runtimes.named_policies import facts_of, find_policy
 from kvviz.trace.model_or_trace import as_graph, as_inputs
 from kvviz.trace.recording import Trace
 from kvviz.trace.schema.run_options import RunOptions, names_in
+
+_NOTHING = frozenset[str]()
 
 
 class SingleRun(Session):
@@ -32,11 +41,12 @@ class SingleRun(Session):
         record: bool = True,
         poison: bool = False,
         dry: Counts | None = None,
+        plan: Plan | None = None,
     ) -> None:
         policy = find_policy(policy)
         donate = names_in(donate)
         begun = policy.feeds_inner(graph, tuple(inputs), donate, outputs) if policy.feeds_inner else graph
-        super().__init__(begun, outputs, policy, record, poison, dry)
+        super().__init__(begun, outputs, policy, record, poison, dry, plan)
         self.feeds = as_inputs(inputs)
         self.trace.policy = facts_of(policy)
         self.trace.options = RunOptions("run", donate, dry=dry is not None)
@@ -61,6 +71,40 @@ class SingleRun(Session):
             pairs = tuple(pair for pair in cache_pairs(self.graph) if pair.output in outputs)
             self.trace.caches = new_caches(pairs)
             read_meters(self.trace, self.feeds)
+
+
+def again(graph: Graph, inputs: Any, outputs: Sequence[str] | None, policy: str | Policy, record: bool) -> Trace | None:
+    """Run a graph that ran before on such inputs, by its `PreparedCall`; None if it has none for them. The trace is
+    made when something of it is asked but the outputs; Ctrl-C then stops the reader."""
+    policy = find_policy(policy)
+    if policy.feeds_inner or not isinstance(inputs, Mapping):
+        return None
+    plan = main_plan(graph, None if outputs is None else tuple(outputs), policy)
+    program: StepProgram | None = plan.programs.get(_NOTHING)
+    call = None if program is None or program.watches else program.call
+    if program is None or call is None or not call.fits(inputs) or Kept.size(inputs) > BUDGET:
+        return None
+
+    def session(feeds: Mapping[str, Any]) -> SingleRun:
+        begun = SingleRun(graph, feeds, outputs, (), policy, record, plan=plan)
+        assert begun.execution is not None
+        call.resume(begun.execution, ended)
+        return begun
+
+    def made() -> Trace:
+        begun = session(kept.values)
+        begun.finish_run()
+        return begun.trace
+
+    with held_back(), unwatched(), np.errstate(all="ignore"):
+        kept = Kept(inputs, call.options.given)
+        ended = call.run(inputs)
+        whole = ended.done == len(plan.order)
+        program.ran(call.segment, True, whole)
+        if not whole:
+            return session(inputs).run_to_end()
+        results = {name: ended.values[slot] for name, slot in call.outputs.items()}
+        return note_interrupt(Trace.later(made, results, call.options))
 
 
 @with_other_names

@@ -87,15 +87,19 @@ def _check(value: Value, given: Any) -> Any:
         )
     if type(given) is not np.ndarray:
         given = given.view(np.ndarray)
-    if value.shape is not None:
-        fits = len(value.shape) == given.ndim and all(
-            not isinstance(dim, int) or dim == n for dim, n in zip(value.shape, given.shape)
+    if not is_shape(value, given.shape):
+        raise InputError(
+            f"input {value.name!r} has shape {list(given.shape)}, but the graph declares {_describe(value)}"
         )
-        if not fits:
-            raise InputError(
-                f"input {value.name!r} has shape {list(given.shape)}, but the graph declares {_describe(value)}"
-            )
     return given
+
+
+def is_shape(value: Value, shape: tuple[int, ...]) -> bool:
+    """Whether a value may have this shape: its rank and its fixed lengths are those declared."""
+    dims = value.shape
+    if dims is None:
+        return True
+    return len(dims) == len(shape) and all(not isinstance(dim, int) or dim == n for dim, n in zip(dims, shape))
 
 
 def _converted(given: Any, dtype: np.dtype | None) -> np.ndarray:

@@ -3,7 +3,7 @@ them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from difflib import get_close_matches
 from io import BytesIO
 from typing import TYPE_CHECKING, Any, cast, overload
@@ -20,6 +20,7 @@ from kvviz.trace.reasons import decision_of, offset_of
 from kvviz.trace.records import Placed, Step
 from kvviz.trace.schema.element_types import name_of, nbytes
 from kvviz.trace.schema.events import HOW
+from kvviz.trace.schema.run_options import RunOptions
 from kvviz.trace.trace_data import TraceData
 from kvviz.trace.values_view import Values
 
@@ -143,6 +144,15 @@ class Trace(TraceData):
         Results that readers computed and keep here.
     """
 
+    @classmethod
+    def later(cls, make: Callable[[], Trace], outputs: dict[str, Any], options: RunOptions) -> Trace:
+        """A trace of which only this is known; ``make`` makes all of it when more is asked."""
+        trace = cls.__new__(cls)
+        trace.options, trace.outputs, trace.interrupted = options, outputs, False
+        trace.tokens, trace.batch_tokens, trace.logits = [], [], []
+        vars(trace)["_made_by"] = make
+        return trace
+
     def __len__(self) -> int:
         return len(self.log)
 
@@ -162,7 +172,12 @@ class Trace(TraceData):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            return not_there(self, name)
+            make = vars(self).get("_made_by")
+            if make is not None:
+                for known, value in vars(make()).items():
+                    vars(self).setdefault(known, value)
+                vars(self).pop("_made_by", None)
+            return vars(self)[name] if name in vars(self) else not_there(self, name)
 
     @property
     def steps(self) -> Steps:

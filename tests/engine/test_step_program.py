@@ -51,14 +51,16 @@ def counted(programs: bool = True) -> Iterator[list[int]]:
 
 def told(session: Session) -> tuple:
     """All that a log says, and what the ledger counts."""
-    log, ledger = session.log, session.recorder.ledger
+    return *logged(session.trace), session.recorder.ledger.live, session.recorder.ledger.peak
+
+
+def logged(trace: kvviz.Trace) -> tuple:
+    log = trace.log
     rows = [(op.frame, op.op.node.name, op.op.position, *op[2:]) for op in log]
-    runs = [
-        (r.first, r.last, r.bytes_allocated, r.bytes_copied, r.bytes_written, r.peak_bytes) for r in session.trace.runs
-    ]
+    runs = [(r.first, r.last, r.bytes_allocated, r.bytes_copied, r.bytes_written, r.peak_bytes) for r in trace.runs]
     storages = list(log.storages.capacities), list(log.storages.origins), log.grew, list(log.frees)
     frames = [frame.bindings for frame in log.frames]
-    return rows, runs, storages, frames, ledger.live, ledger.peak, (log.allocated, log.copied, log.written)
+    return rows, runs, storages, frames, (log.allocated, log.copied, log.written, log.peak)
 
 
 def bits(values: Any) -> list[tuple]:
@@ -150,15 +152,36 @@ def test_a_shape_that_follows_from_numbers_stops_the_program_there() -> None:
     assert found[0] == found[1]
 
 
+def test_the_trace_of_a_call_that_repeats_is_made_when_read_and_is_the_same() -> None:
+    graph = counting()
+    plan = [(2, 4)] * 4 + [(3, 5), (2, 5), (2, 4), (2, 4), (0, 4), (1, 7), (2, 4), (2, 4), (2, 4)]
+    found: list[list] = [[], []]
+    for programs in (True, False):
+        with counted(programs) as ops:
+            for at, (start, stop) in enumerate(plan):
+                given = numbers(start, stop)
+                if at == 11:
+                    given["x"] = np.asfortranarray(given["x"])
+                trace = kvviz.run(graph, given) if programs else SingleRun(graph, given).run_to_end()
+                results = bits(trace.outputs.values())
+                assert ("log" not in vars(trace)) == (programs and at in (3, 4, 6, 7, 12)), at
+                given["x"][:] = 7
+                assert bits([trace.value("b", 1)]) == bits([np.exp(-numbers(0, 1)["x"])])
+                found[programs].append((results, logged(trace), trace.options))
+        assert not programs or {0 < count < 7 for count in ops} == {True, False}
+    assert found[0] == found[1]
+
+
 def several() -> Graph:
-    """Ops with several outputs, new ones and views, one of them absent; sizes follow from the input."""
+    """Ops with several outputs, new ones and views, one of them absent, and scalars; sizes follow from the input."""
     return graph_of("""several (float[a, b] x, float[c, d, e, f] images, int64[1] one) => (
-        float[g, h] y, bool[g, h] kept, int64[k, l] places, float[p, q, r, s] difference, int64[t, u, v, w] from) {
+        float[g, h] y, bool[g, h] kept, int64[k, l] places, float[p, q, r, s] difference, int64[t, u, v, w] from,
+        float z) {
         a = Neg (x) left, right = Split <axis = 1, num_outputs = 2> (a)
         top, at = TopK <axis = 0> (left, one) "", other = TopK <axis = 0> (right, one)
         pooled, from = MaxPool <kernel_shape = [2, 2]> (images) places = Concat <axis = 1> (at, other)
         p, q = Split <axis = 1, num_outputs = 2> (pooled) difference = Sub (p, q) sum = Add (top, right)
-        y, kept = Dropout (sum) }""")
+        y, kept = Dropout (sum) most = ReduceMax <keepdims = 0> (a) double = Add (most, most) z = Neg (double) }""")
 
 
 @pytest.mark.parametrize("sizes", [[3] * 6, [3, 4, 5, 6, 7, 5, 4], [3, 3, 3, 3, 5, 3, 5, 6]])
@@ -254,6 +277,9 @@ def test_an_interrupt_stops_the_program_after_the_op(at: int) -> None:
     names[f"k{at}"] = interrupted
     assert session.run_to_end().interrupted
     assert len(session.log) == at + 1
+    names[f"k{at}"] = interrupted
+    repeated = kvviz.run(graph, numbers(2, 4))
+    assert repeated.interrupted and len(repeated.log) == at + 1
     session.run_to_end()
     with counted(False):
         other = SingleRun(graph, numbers(2, 4))
@@ -264,15 +290,17 @@ def test_an_interrupt_stops_the_program_after_the_op(at: int) -> None:
 
 @pytest.mark.parametrize("at", range(7))
 def test_a_kernel_that_fails_is_named_and_what_ran_before_is_logged(at: int) -> None:
-    session, names = ready(counting())
+    graph = counting()
+    session, names = ready(graph)
     kernel = names[f"k{at}"]
 
     def failing(*args: Any, **how: Any) -> Any:
         raise ValueError("no")
 
     names[f"k{at}"] = failing
-    with pytest.raises(kvviz.KvvizError, match=r"failed: ValueError: no \(inputs: "):
-        session.run_to_end()
+    for run in (session.run_to_end, lambda: kvviz.run(graph, numbers(2, 4))):
+        with pytest.raises(kvviz.KvvizError, match=r"failed: ValueError: no \(inputs: "):
+            run()
     names[f"k{at}"] = kernel
     assert [op.op.position for op in session.log] == list(range(at))
     frame = session.execution.main if session.execution else None

@@ -36,6 +36,16 @@ class State(NamedTuple):
     gone: list[int]
 
 
+class Ended(NamedTuple):
+    """How far the kernels of a segment have come. ``values``: of the frame. ``done``: ops. ``out``: what the kernel of
+    the next op returned or raised, or `NOT_RUN`."""
+
+    values: list[Any]
+    facts: Facts
+    done: int
+    out: Any
+
+
 class Segment:
     """Ops in a row, and the code that runs them. ``slots``: values from before that it reads, weights apart. ``start,
     uses``: what was seen of them, and how often each slot is still read."""
@@ -76,24 +86,34 @@ class Segment:
         now = self.look(frame)
         if now is None or self.start is None or self.code is None or now[0] != self.start[0] or frame.uses != self.uses:
             return False, False
-        if any(a != b and steady for a, b, steady in zip(now[1], self.start[1], self._steady)):
+        if any(a != b and steady for a, b, steady in zip(now[1], self.start[1], self.steady)):
             return False, False
+        ended = self.go(frame)
+        self.end(execution, frame, ended)
+        return True, ended.done == len(self.ops)
+
+    def go(self, frame: Frame) -> Ended:
+        """Call the kernels on the values of a frame; nothing else of it is read but where an op appends."""
+        assert self.code is not None
         facts = Facts([], [], [])
         try:
-            count, out = self.code(frame, facts)
+            return Ended(frame.vals, facts, *self.code(frame, facts))
         except Exception as error:
             trace = error.__traceback__
             assert trace is not None and trace.tb_next is not None
-            count = self._lines[trace.tb_next.tb_lineno]
-            self._account(execution, frame, count, facts)
-            planned = self.nodes[count]
-            raise_failure(planned, [frame.vals[slot] for slot in planned.inputs], error)
+            return Ended(frame.vals, facts, self._lines[trace.tb_next.tb_lineno], error)
+
+    def end(self, execution: RunState, frame: Frame, ended: Ended) -> None:
+        """Bring frame, ledger and log to where the kernels have come; complete the op that stopped them."""
+        _, facts, count, out = ended
         self._account(execution, frame, count, facts)
-        if out is not NOT_RUN:
-            planned, op = self.nodes[count], self.ops[count]
-            args = tuple([frame.vals[slot] for slot in planned.inputs])
-            execution.execute(frame, planned, (args, out, op.taken, op.masks))
-        return True, count == len(self.ops)
+        if out is NOT_RUN:
+            return
+        planned, op = self.nodes[count], self.ops[count]
+        args = tuple([frame.vals[slot] for slot in planned.inputs])
+        if isinstance(out, Exception):
+            raise_failure(planned, args, out)
+        execution.execute(frame, planned, (args, out, op.taken, op.masks))
 
     def _account(self, execution: RunState, frame: Frame, count: int, facts: Facts) -> None:
         """Bring frame, ledger and log to where they are after ``count`` ops."""
@@ -152,13 +172,19 @@ class Segment:
         highest, end, totals = int(curve.max()), int(curve[-1]), sums.sum(0).tolist()
         return Bytes(key, sizes[:made], curve, self._upto[:count], highest, end, sums, totals)
 
+    @property
+    def living(self) -> list[list[int]]:
+        """The slots of each new storage that is alive at its end; empty if an op appends, which hangs on the frame."""
+        appends = any(one.taken and not one.usual for one in self._seen)
+        return [] if appends else [slots for *_, slots in self._whole.alive]
+
     # -- making it --------------------------------------------------------------------------------------------------
 
     def build(self, seen: list[Seen], loose: set[int]) -> None:
         """Make the code. ``seen``: its ops; ``loose``: slots whose values lie otherwise each time."""
         assert self.start is not None
         self._seen, self._varies = seen, loose
-        self._steady = [slot not in loose for slot in self.slots]
+        self.steady = [slot not in loose for slot in self.slots]
         self._lent: list[int] = []
         self.ops, self._whole = self._simulate(len(self.nodes))
         self._templates: Templates = WeakKeyDictionary()

@@ -71,7 +71,7 @@ def code_of(
 
     ``loose``: slots whose values lie otherwise each time. ``fixed``: those that have the same value each time.
     """
-    names: dict[str, Any] = {"W": WAITING, "N": NOT_RUN, "r": root_of, "a": address}
+    names: dict[str, Any] = {"W": WAITING, "N": NOT_RUN, "r": root_of, "a": address, "asarray": np.asarray}
     lines, owners = ["def steps(frame, f):", " v = frame.vals", " F, S, C = f"], dict[int, int]()
     for at, (planned, one, op) in enumerate(zip(nodes, seen, ops)):
         begun, slots = len(lines), planned.outputs
@@ -96,7 +96,8 @@ def code_of(
             lines += [f" g = g{at}(frame, {together})", f" if g is None: return {at}, N"]
             keywords.append("grown=g")
         call = f"k{at}({', '.join(given + keywords)})"
-        lines.append(f" o = {view.format(x=given[0]) if view else call}")
+        made = view.format(x=given[0]) if view else f"asarray({call})" if one.scalar else call
+        lines.append(f" o = {made}")
         if view:
             stops = "W"
         elif not alone:

@@ -30,6 +30,7 @@ from kvviz.engine import decide
 from kvviz.engine.ledger import Ledger
 from kvviz.engine.plan import Plan
 from kvviz.engine.policy import Policy
+from kvviz.engine.program.prepared_call import PreparedCall, prepared
 from kvviz.engine.program.segment import Segment
 from kvviz.engine.program.watched_run import Seen, Watch
 from kvviz.interrupts import interruptible
@@ -40,10 +41,11 @@ _PATIENCE = 8  # how often two watched runs of a plan are compared, and for how 
 
 class StepProgram:
     """The segments of a plan, in the order of running, and how often it ran otherwise. ``segments``: those without code
-    are only looked at."""
+    are only looked at. ``call``: of the main graph, if one segment is all of it."""
 
     def __init__(self) -> None:
         self.segments: tuple[Segment, ...] = ()
+        self.call: PreparedCall | None = None
         self._last: Watch | None = None
         self._loose: set[int] = set()
         self._learned = 0
@@ -72,7 +74,7 @@ class StepProgram:
             with interruptible():
                 loose, segments = self._compared(plan, self._last, watch)
             self._learned += 1
-            self._loose, self._missed, self.segments = loose, 0, segments
+            self._loose, self._missed, self.segments, self.call = loose, 0, segments, prepared(plan, segments)
         self._last = watch
 
     def _compared(self, plan: Plan, before: Watch, watch: Watch) -> tuple[set[int], tuple[Segment, ...]]:

@@ -25,7 +25,7 @@ class Seen(NamedTuple):
     ``placed``: the outputs, as the log has them.
     ``sums``: bytes allocated, copied, written.
     ``sources``: for each output the position of the input in whose storage it lies, or -1.
-    ``usual``: a lone output in a place that `Execution.execute` has written out.
+    ``usual``: a lone output in a place that `Execution.execute` has written out, also if it came as a ``scalar``.
     """
 
     taken: tuple[int, ...]
@@ -37,6 +37,7 @@ class Seen(NamedTuple):
     sums: tuple[int, int, int]
     sources: tuple[int, ...]
     usual: bool
+    scalar: bool
 
     @property
     def made(self) -> tuple[Layout | None, ...]:
@@ -79,6 +80,9 @@ class Watch:
             return
         taken, masks = verdict
         slots = planned.outputs
+        scalar = planned.plain and isinstance(out, np.generic)
+        if scalar:
+            out, usual = frame.vals[slots[0]], True
         outs = (out,) if len(slots) == 1 else out[: len(slots)] if type(out) is tuple else ()
         if not all(not slot or type(value) is np.ndarray for slot, value in zip(slots, outs, strict=False)):
             return
@@ -103,7 +107,7 @@ class Watch:
         layouts = tuple([None if one is None else (one.shape, one.strides) for one in (*args, *made)])
         rows = tuple([one is None or one.flags.c_contiguous for one in made])
         fits = fits_of(planned, args)
-        self.ops[at] = Seen(taken, masks, layouts, rows, fits, placed, sums, tuple(sources), usual)
+        self.ops[at] = Seen(taken, masks, layouts, rows, fits, placed, sums, tuple(sources), usual, scalar)
 
 
 def source_of(planned: PlannedNode, args: Sequence[Any], value: np.ndarray, taken: tuple[int, ...]) -> int:

@@ -28,9 +28,9 @@ class Kept:
 
     __slots__ = ("given", "values")
 
-    def __init__(self, feeds: Mapping[str, Any]) -> None:
+    def __init__(self, feeds: Mapping[str, Any], given: GivenInputs | None = None) -> None:
         self.values = {name: _copied(value) for name, value in feeds.items()}
-        self.given = given_inputs(feeds)
+        self.given = given or given_inputs(feeds)
 
     @staticmethod
     def size(feeds: Mapping[str, Any]) -> int:

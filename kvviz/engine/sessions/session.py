@@ -16,7 +16,7 @@ import numpy as np
 from kvviz.collector import unwatched
 from kvviz.engine.binding import Weights, check_inputs, end_run
 from kvviz.engine.execution import Execution, preview
-from kvviz.engine.plan import Counts, PlannedNode
+from kvviz.engine.plan import Counts, Plan, PlannedNode
 from kvviz.engine.planning import main_plan
 from kvviz.engine.policy import Policy, ideal
 from kvviz.engine.run_state import Recorder
@@ -43,6 +43,7 @@ class Session:
     ``poison``: overwrite freed storages with a pattern, to catch a use after free.
     ``dry``: if given, the run decides over layouts and computes no numbers, and these are the counts that depend on
       data; see `kvviz.dry`.
+    ``plan``: that of the graph and these options, if it is at hand.
     """
 
     def __init__(
@@ -53,9 +54,10 @@ class Session:
         record: bool = True,
         poison: bool = False,
         dry: Counts | None = None,
+        plan: Plan | None = None,
     ) -> None:
         self.policy = policy
-        self.plan = main_plan(graph, None if outputs is None else tuple(outputs), self.policy, dry)
+        self.plan = plan or main_plan(graph, None if outputs is None else tuple(outputs), self.policy, dry)
         self.graph = graph = self.plan.graph  # as the policy rewrites it
         self.recorder = Recorder(record, poison)
         self.weights = Weights(graph, self.recorder.ledger, dry is not None)
