@@ -58,9 +58,7 @@ def test_a_softmax_leads_to_what_it_weighed_over_the_words(browser: Browser, sto
     page, view = shown(browser, file)
     view.kv("goto").fill(str(softmax.index))
     view.kv("goto").press("Enter")
-    # when
     view.kv("attention-link").filter(has_text="1.key").click()
-    # then
     expect(view.kv("heat")).to_be_visible()
     expect(view.kv("attention")).to_have_attribute("aria-pressed", "true")
     expect(view.kv("cache-row", id="2")).to_have_attribute("aria-selected", "true")
@@ -77,7 +75,6 @@ def test_without_the_rows_the_pane_says_how_to_have_them(browser: Browser, file:
     view.kv("goto").fill("1599")
     view.kv("goto").press("Enter")
     view.kv("tab", id="caches").click()
-    # then
     expect(view.kv("cache-note")).to_contain_text("needs a running kernel")
     expect(view.kv("cache-view")).to_have_count(0)
     page.close()

@@ -58,7 +58,6 @@ def test_what_opens_can_be_closed_in_every_usual_way(page: FilePage, toggle: str
         # then it does not cover what opened it
         handles = [button.element_handle(), page.kv(panel).element_handle()]
         assert page.page.evaluate(OVERLAP, handles) == 0
-        # when
         if way == "button":
             page.kv(panel).locator('[data-kv="close"]').click()
         elif way == "escape":
@@ -67,7 +66,6 @@ def test_what_opens_can_be_closed_in_every_usual_way(page: FilePage, toggle: str
             button.click()
         else:
             page.root.locator(".kv-status").click(position={"x": 5, "y": 5})
-        # then
         expect(page.kv(panel)).to_be_hidden()
         expect(button).to_have_attribute("aria-expanded", "false")
         if way != "elsewhere":
@@ -112,13 +110,10 @@ def test_there_are_few_tab_stops_on_every_list(page: FilePage) -> None:
 
 
 def test_arrows_walk_along_a_bar_that_was_reached_by_the_keyboard(page: FilePage) -> None:
-    # given
     page.root.focus()
     page.page.keyboard.press("Tab")
     assert page.focused() == "next"
-    # when
     page.page.keyboard.press("ArrowRight")
-    # then
     assert page.focused() == "into"
     page.expect_step(700)
     # and whoever presses with the mouse steps on with the arrows
@@ -133,10 +128,8 @@ def test_the_focus_is_not_lost_with_what_had_it(page: FilePage) -> None:
     page.kv("breakpoints").click()
     page.kv("breakpoint-missed").click()
     page.kv("breakpoint-remove").focus()
-    # when
     page.page.keyboard.press("Enter")
     expect(page.kv("breakpoint")).to_have_count(0)
-    # then
     assert page.page.evaluate("() => document.activeElement.closest('[data-kv=breakpoint-menu]') !== null")
     page.page.keyboard.press("Escape")
     assert page.focused() == "breakpoints"
@@ -161,7 +154,6 @@ def test_the_wheel_moves_a_list_and_at_its_end_the_page(page: FilePage) -> None:
 
 
 def test_the_wheel_is_let_go_wherever_it_turns(page: FilePage) -> None:
-    # given
     page.page.evaluate("() => { document.body.style.minHeight = '3000px' }")
     for pane in page.root.locator(".kv-pane").all():
         box = pane.bounding_box()
@@ -174,7 +166,6 @@ def test_the_wheel_is_let_go_wherever_it_turns(page: FilePage) -> None:
             page.page.mouse.wheel(0, 4000)
         page.page.wait_for_timeout(500)
         page.page.mouse.wheel(0, 400)
-        # then
         page.page.wait_for_function("() => scrollY > 0")
 
 
@@ -195,7 +186,6 @@ def debugger(open_notebook: OpenNotebook) -> DebuggerPage:
 
 
 def test_shortcuts_of_jupyterlab_work_while_the_page_has_the_focus(debugger: DebuggerPage) -> None:
-    # given
     page = debugger.notebook.page
     debugger.press("n")
     debugger.expect_step(0)

@@ -83,9 +83,7 @@ PICKS = "[i for i, e in enumerate(planner.events) if e.action == 'pick']"
 def test_an_event_is_told_with_its_reason_and_its_frontier(notebook: NotebookPage, planner: PlannerPage) -> None:
     picks = notebook.python(PICKS)
     for event in (0, 40, picks[0], picks[30], picks[-1]):
-        # when
         planner.goto(event)
-        # then
         told = notebook.python(
             f"(lambda e: [e.reason, [n.name for n in e.frontier], e.node.name])(planner.events[{event}])"
         )
@@ -97,27 +95,6 @@ def test_an_event_is_told_with_its_reason_and_its_frontier(notebook: NotebookPag
         if told[1]:
             chosen = planner.root.locator('[data-kv="frontier-row"][data-next]')
             assert (chosen.get_attribute("title") or "").startswith(told[2])
-
-
-def test_the_drawing_shows_what_is_picked_and_what_could_be(notebook: NotebookPage, planner: PlannerPage) -> None:
-    # given
-    event = notebook.python(PICKS)[25]
-    planner.kv("unfold").click()
-    # when
-    planner.goto(event)
-    # then
-    told = notebook.python(
-        f"[[e.node.name for e in planner.events[:{event}] if e.action == 'pick'],"
-        f" [n.name for n in (*planner.events[{event}].frontier, *planner.events[{event}].ready)],"
-        f" planner.events[{event}].node.name]"
-    )
-    states = planner.states()
-    assert states["done"] == set(told[0])
-    assert states["running"] == {told[2]}
-    assert states["frontier"] == set(told[1]) - {told[2]}
-    assert states.keys() <= {"done", "running", "frontier", "listed"}
-    planner.kv("fold").click()
-    planner.kv("follow").click()
 
 
 def test_keys_and_python_move_the_cursor(notebook: NotebookPage, planner: PlannerPage) -> None:
@@ -160,7 +137,6 @@ def test_it_fits_its_width_in_both_themes(notebook: NotebookPage, planner: Plann
 
 
 def test_a_step_shows_what_the_policys_planner_says_of_it(browser: Browser, tmp_path: Path) -> None:
-    # given
     graph = kvviz.load(MODELS / "o01_optimum_llama" / "model.onnx")
     trace = kvviz.decode(graph, [5, 17, 33], 1, policy="onnxruntime")
     to_html(trace, tmp_path / "trace.html", step=0)
@@ -168,10 +144,8 @@ def test_a_step_shows_what_the_policys_planner_says_of_it(browser: Browser, tmp_
     page.goto((tmp_path / "trace.html").as_uri())
     root = page.locator(".kvviz")
     for step in (3, 8, 64):
-        # when
         root.locator('[data-kv="goto"]').fill(str(step))
         root.locator('[data-kv="goto"]').press("Enter")
-        # then
         told = trace.log[step].op.note
         assert told.startswith("k")
         expect(root.locator('[data-kv="plan-note"]')).to_have_text(f"Plan {told}")
@@ -179,7 +153,6 @@ def test_a_step_shows_what_the_policys_planner_says_of_it(browser: Browser, tmp_
 
 
 def test_the_page_of_its_own_steps_without_a_kernel(browser: Browser, tmp_path: Path) -> None:
-    # given
     graph = kvviz.load(MODELS / "o01_optimum_llama" / "model.onnx")
     made = Planner(graph, policy="least_live")
     made.goto(5)
@@ -188,11 +161,9 @@ def test_the_page_of_its_own_steps_without_a_kernel(browser: Browser, tmp_path: 
     errors: list[str] = []
     page.on("pageerror", lambda error: errors.append(str(error)))
     page.goto((tmp_path / "plan.html").as_uri())
-    # when
     planner = PlannerPage(page)
     planner.expect_event(5)
     planner.kv("next").click()
-    # then
     planner.expect_event(6)
     expect(planner.kv("event").locator(".kv-sentence")).to_have_text(f"{made.events[6].reason}.")
     assert errors == []

@@ -170,19 +170,16 @@ def test_an_answer_that_comes_late_does_not_undo_what_was_written_since(page: Pa
     # given the code that answers is there
     ask(page, "Mul")
     expect(kv(page, "query-count")).not_to_be_empty()
-    # then
     assert kv(page, "query").evaluate(LATE) == [""] * 12
     expect(kv(page, "query-count")).to_be_empty()
 
 
 def test_the_graph_shows_which_of_its_ops_the_query_finds(page: Page, trace: kvviz.Trace) -> None:
-    # given
     found = trace.find(COPIES).numbers
     names = {trace.steps[int(number)].node for number in found}
     expect(page.locator(".kvviz [data-hit]")).to_have_count(0)
     kv(page, "unfold").click()
     picture = "(canvas) => canvas.toDataURL()"
-    # when
     ask(page, COPIES)
     expect(page.locator(".kvviz [data-hit]")).to_have_count(len(names))
     # then they are those, and the canvas shows it

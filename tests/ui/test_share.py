@@ -71,11 +71,9 @@ def test_the_page_and_python_write_the_same_markdown(show: Show, file: Path, sto
         page.kv("goto").fill(str(step))
         page.kv("goto").press("Enter")
         page.expect_step(step)
-        # when
         page.kv("share").first.click()
         page.kv("share-step-copy").click()
         expect(page.kv("share-said")).to_have_text("copied")
-        # then
         assert page.copied() == story.to_markdown(step)
         page.page.keyboard.press("Escape")
 
@@ -94,12 +92,10 @@ def test_without_permission_a_file_is_saved(show: Show, file: Path, story: kvviz
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_a_picture_shows_what_the_page_shows(show: Show, file: Path, tmp_path: Path, theme: Any) -> None:
-    # given
     page = show(file, "#step=700", color_scheme=theme)
     page.expect_step(700)
     app = page.root.locator(".kv-app")
     seen = pixels(app.screenshot())
-    # when
     page.kv("share").first.click()
     with page.page.expect_download() as saved:
         page.kv("share-png-save").click()
@@ -162,21 +158,6 @@ def test_the_address_follows_and_can_be_copied(show: Show, file: Path) -> None:
     page.kv("share-link").click()
     expect(page.kv("share-said")).to_have_text("copied")
     assert page.copied() == page.page.url
-
-
-def test_a_file_gives_itself(show: Show, file: Path, tmp_path: Path) -> None:
-    page = show(file, "#step=700")
-    page.expect_step(700)
-    page.kv("share").first.click()
-    with page.page.expect_download() as saved:
-        page.kv("share-html").click()
-    saved.value.save_as(tmp_path / "again.html")
-    again = show(tmp_path / "again.html", "#step=701")
-    again.expect_step(701)
-    # and it opens where it was saved, wherever the file that it came from opens
-    show(tmp_path / "again.html").expect_step(700)
-    # with what a reader without scripts sees
-    assert '<div id="kvviz-still">' in (tmp_path / "again.html").read_text("utf-8")
 
 
 def test_a_finding_and_the_drawer_are_part_of_the_address_and_of_a_saved_file(

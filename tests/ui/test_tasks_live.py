@@ -62,9 +62,7 @@ def test_another_ready_op_runs_with_one_click_and_a_second_undoes_it(debugger: D
     hand = Hand(debugger.root)
     row = hand.kv("frontier-row").filter(has=hand.root.page.locator('[data-kv="run-next"]')).first
     node = (row.get_attribute("title") or "").partition(": ran as")[0]
-    # when
     hand.click(row.locator('[data-kv="run-next"]'))
-    # then
     expect(hand.kv("lane")).to_have_count(2)
     hand.expect_step(44)
     assert debugger.python("t.steps[44].node") == node
@@ -80,7 +78,6 @@ def test_another_ready_op_runs_with_one_click_and_a_second_undoes_it(debugger: D
 def test_ideal_against_rten_takes_two_clicks(debugger: DebuggerPage) -> None:
     debugger.goto(40)
     hand = Hand(debugger.root)
-    # when
     hand.click(hand.kv("fork"))
     hand.click(hand.kv("fork-item").get_by_text("rten", exact=True))
     expect(hand.kv("policy")).to_have_text("policy: rten")
@@ -97,7 +94,6 @@ def test_a_fix_is_applied_with_two_clicks_and_card_lane_and_markdown_agree(debug
     one = f"kvviz.findings(first)[{number}]"
     change, lower, copied, step = debugger.python(f"(lambda x: [x.change, x.peak, x.bytes, x.step])({one})")
     hand = Hand(debugger.root)
-    # when
     hand.click(hand.kv("finding", number))
     card = hand.root.locator(f'.kv-found > [data-id="{number}"]')
     expect(card.locator('[data-kv="effect"]')).to_have_text(f"{change} peak {signed(-lower)}")

@@ -101,9 +101,7 @@ def test_one_head_is_chosen_and_the_axes_are_stated(page: Page, trace: Trace) ->
     picture = kv(page, "value-picture").last
     expect(picture).to_have_attribute("aria-label", re.compile(rf"entry 0 of {heads} on axis 1; axis 2 down, axis 3"))
     assert picture.evaluate(COLOURS) > 4
-    # when
     kv(page, "value-head").last.select_option(str(heads - 1))
-    # then
     expect(kv(page, "value-picture").last).to_have_attribute("aria-label", re.compile(rf"entry {heads - 1} of {heads}"))
 
 
@@ -177,9 +175,7 @@ kvviz.debug(kvviz.decode(graph, [1, 5, 9], 3, progress=False))"""
     debugger = DebuggerPage(notebook)
     debugger.root.get_by_role("tab", name="Values").click()
     expect(debugger.kv("value-about")).to_contain_text("Values are not in this recording")
-    # when
     debugger.kv("summarise").click()
-    # then
     expect(debugger.kv("value-about")).to_contain_text("Recorded: numbers of", timeout=60_000)
     expect(debugger.kv("summarise")).to_have_count(0)
     expect(debugger.kv("value-row").first.locator("svg.kv-bars")).to_have_count(1)
