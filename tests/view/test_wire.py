@@ -37,10 +37,8 @@ def parts(offsets: np.ndarray, i: int) -> range:
 
 
 def test_every_step_is_told_as_its_record_says(trace: kvviz.Trace) -> None:
-    # given
     head, col = sent_of(trace)
     text = head["strings"]
-    # then
     assert len(col["step.node"]) == len(trace.steps)
     for i, step in enumerate(trace.steps):
         graph = head["graphs"][col["frame.graph"][col["step.frame"][i]]]
@@ -241,7 +239,6 @@ def test_a_trace_without_steps_has_a_payload(decoded: kvviz.Trace) -> None:
     # given a session that is about to run its first op
     session = DecodeSession(decoded.graph, [1, 2], max_new_tokens=1)
     session.look_ahead()
-    # then
     head, col = payload.decode(payload.payload(session.trace))
     assert len(col["step.node"]) == 0 and len(col["out.value"]) == 0
     assert head["graphs"][0]["order"] != []
@@ -262,12 +259,6 @@ def test_byte_counts_beyond_32_bits_stay_exact() -> None:
     columns = Columns()
     columns.floats("bytes", [2**40 + 1])
     assert unpack(pack({}, columns))[1]["bytes"].tolist() == [2**40 + 1]
-
-
-def test_texts_are_numbered_in_order_of_first_use() -> None:
-    strings = Strings()
-    assert [strings(t) for t in ("b", "a", "b")] == [0, 1, 0]
-    assert strings.table(Columns()) == ["b", "a"]
 
 
 @given(st.lists(st.text(st.sampled_from("ab 019.,-\x01é"), max_size=12), unique=True))
