@@ -39,11 +39,9 @@ def shuffled(graph: Graph, example: Example, seed: int) -> kvviz.Trace:
 @many
 @given(example=examples(), seed=st.integers(0, 10**6))
 def test_picks_replay_the_order_in_which_a_person_ran_a_graph(example: Example, seed: int) -> None:
-    # given
     graph = kvviz.load(example.model)
     played = shuffled(graph, example, seed)
     picks = Picks.of(played)
-    # when
     again = kvviz.run(graph, feeds(example), donate=example.donate, policy=with_schedule(picks))
     # then: every graph runs as in its first frame; later iterations of a loop may have been picked otherwise
     assert_same_bits(played, again)

@@ -11,7 +11,6 @@ import pytest
 from onnx import helper, numpy_helper
 
 import kvviz
-from kvviz.cli import main
 from kvviz.errors import LoadError, UnknownValueError
 from tests.engine.dry_and_real import assert_agree
 
@@ -71,15 +70,6 @@ def test_a_shape_that_lies_in_the_missing_data_is_asked_for_by_the_name_of_its_f
         UnknownValueError, match=r"^node 'change' \(Reshape\).*weight 'shape'.*'m\.data', which is miss"
     ):
         kvviz.dry(tmp_path / "m.onnx")
-
-
-def test_the_shell_runs_a_model_dry_whose_data_are_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = apart(tmp_path)
-    (tmp_path / "m.data").unlink()
-    assert main(["report", str(path), "--dry", "--prompt-tokens", "3"]) == 0
-    assert "dry run" in capsys.readouterr().out
-    assert main(["report", str(path), "--prompt", "5 17 33"]) == 2
-    assert "'m.data', which is missing" in capsys.readouterr().err
 
 
 def test_where_the_address_space_is_limited_all_figures_stay() -> None:

@@ -108,8 +108,6 @@ def test_a_graph_that_was_changed_for_a_run_is_freed_with_the_one_it_was_made_fr
     graph = kvviz.load(model(casts, ["x int64 3"], ["y", "z"]))
     trace = kvviz.run(graph, {"x" if policy == "onnxruntime" else "a": np.arange(3)}, policy=policy)
     assert trace.graph is not graph
-    # when
     refs = [weakref.ref(it) for it in (trace, trace.graph, graph)]
     del trace, graph
-    # then
     assert [ref() for ref in refs] == [None, None, None]

@@ -57,16 +57,6 @@ def test_a_part_of_a_reserved_block_is_not_taken_for_the_block() -> None:
     assert [b.code for b in trace.steps[-1].decision.blockers] == ["NO_CAPACITY"]
 
 
-def test_two_presents_of_one_past_do_not_write_the_same_room() -> None:
-    text = """g (float[1, N, 2] past, float[1, 1, 2] new) => (float[1, M, 2] y, float[1, M, 2] z) {
-        other = Neg(new) y = Concat <axis = 1> (past, new) z = Concat <axis = 1> (past, other) }"""
-    past, new = numbers(1, 3, 2), numbers(1, 1, 2)
-    trace = run(text, {"past": kvviz.reserve(past, 1, 9), "new": new}, donate=["past"])
-    np.testing.assert_array_equal(trace.outputs["y"], np.concatenate([past, new], 1))
-    np.testing.assert_array_equal(trace.outputs["z"], np.concatenate([past, -new], 1))
-    assert [s.decision.dispatch for s in trace.steps] == ["run", "in_place", "run"]
-
-
 def pooled(smallest: int = 0) -> Policy:
     return Policy("pooled", in_place=kvviz.policies.never.in_place, pool=lambda: Pool(smallest))
 

@@ -172,9 +172,7 @@ def test_one_room_does_not_take_the_rows_of_keys_and_of_values(name: str, second
     graph, past = two_pasts(second), kvviz.reserve(numbers(1, 1, 3, 4), 2, 8)
     feeds = {letter: numbers(1, 1, 1, 4, seed=i) for i, letter in enumerate("qkv")}
     meant = kvviz.run(graph, {**feeds, "past": past.copy(), "other": past.copy()}, policy="never").outputs
-    # when
     trace = kvviz.run(graph, {**feeds, "past": past, "other": past}, donate=["past", "other"], policy=name)
-    # then
     assert all(equal(output, meant[output_name]) for output_name, output in trace.outputs.items())
     if name == "ideal":
         assert [blocker.code for blocker in trace.steps[0].decision.blockers] == [code, code]

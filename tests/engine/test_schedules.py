@@ -15,7 +15,7 @@ from kvviz.engine.planning import plan_for
 from kvviz.engine.policy import Policy, model_order
 from kvviz.errors import KvvizError
 from kvviz.graph.model import Graph, Node, graphs_of
-from kvviz.runtimes.named_policies import NAMES, find_policy, label, named, planning_events
+from kvviz.runtimes.named_policies import NAMES, find_policy, named, planning_events
 from kvviz.runtimes.rten.rten_planner import rten
 from kvviz.runtimes.schedules import depth_first, least_live
 from tests.engine.graphs import graph_of, numbers
@@ -112,16 +112,6 @@ def test_only_what_the_outputs_need_is_planned() -> None:
 def test_an_unknown_name_is_refused_with_the_known_ones() -> None:
     with pytest.raises(KvvizError, match="no schedule 'fastest'; choose one of model, rten, onnxruntime"):
         named("fastest")
-
-
-def test_schedules_have_labels_for_people() -> None:
-    assert [label(named(name)) for name in NAMES] == [
-        "the model's order",
-        "rten's order",
-        "onnxruntime's order",
-        "depth-first order",
-        "least-live order",
-    ]
 
 
 # -- depth first and least live ----------------------------------------------------------------------------------------

@@ -48,13 +48,6 @@ def test_random_models_are_planned_without_one_wrong_byte(first: int) -> None:
     assert min(verdict.kinds[kind] for kind in ("kReuse Alias", "kReuse MayInplace", "kReuse freelist")) > 20
 
 
-def test_long_random_models_are_planned_without_one_wrong_byte() -> None:
-    verdict = Verdict()
-    for seed in range(7000, 7020):
-        judge(*random_model(seed, 45), verdict)
-    assert verdict.wrong == [] and verdict.decisions > 2000
-
-
 @pytest.mark.parametrize("path", FILES, ids=IDS)
 def test_real_models_are_planned_without_one_wrong_byte(path: Path) -> None:
     verdict, proto = Verdict(), real_model(path)

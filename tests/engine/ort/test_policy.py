@@ -118,17 +118,6 @@ def test_a_dead_buffer_is_taken_over_as_a_new_generation_of_its_storage() -> Non
     assert [step.allocated for step in without.steps] == [24, 24, 24, 24]
 
 
-@pytest.mark.parametrize(("x", "words"), [
-    ("x float ? 3", "neither a number nor a name"),
-    ("x float", "neither a number nor a name"),
-])  # fmt: skip
-def test_a_refusal_for_want_of_names_says_so(x: str, words: str) -> None:
-    nodes = [node("Neg", "x", "n"), node("Relu", "n", "r"), node("Exp", "r", "y")]
-    trace = run(kvviz.load(model(nodes, [x], ["y"], opset=18)), X)
-    (blocker,) = trace.steps[1].decision.blockers
-    assert blocker.code is BlockerCode.POLICY and words in blocker.message and blocker.bytes == 24
-
-
 def test_an_output_of_the_graph_has_memory_of_its_own_and_the_reason_says_so() -> None:
     trace = run(kvviz.load(model([node("Neg", "x", "n"), node("Relu", "n", "y")], ["x float 2 3"], ["y"], opset=18)), X)
     (blocker,) = trace.steps[1].decision.blockers

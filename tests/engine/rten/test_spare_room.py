@@ -33,9 +33,7 @@ def counted(length: int, rows: int) -> kvviz.Trace:
 def test_a_concat_fits_behind_a_range_up_to_the_next_power_of_two(length: int, room: int) -> None:
     for rows in (1, 2, 3, room - length, room - length + 1):
         if rows:
-            # when
             range_step, concat = counted(length, rows).steps
-            # then
             assert range_step.allocated == 8 * room and concat.decision.dispatch == "in_place"
             if length + rows <= room:
                 assert concat.decision.shares == {"y": "r"}
@@ -73,7 +71,6 @@ def test_the_recorded_outputs_of_range_and_shape_have_the_room_that_we_give_them
     for recording in all_recordings():
         for op in recording.ops:
             if op["op"] in ("Range", "Shape") and op["out"][0]["cap"]:
-                # then
                 assert op["out"][0]["cap"] == _room(op), op["name"]
                 seen += 1
     assert seen > 500

@@ -25,9 +25,7 @@ def readers_in_place(trace: kvviz.Trace) -> list[str]:
 
 @pytest.mark.parametrize(("readers", "taken"), [(253, ["y252"]), (254, ["y253"]), (255, []), (256, []), (700, [])])
 def test_from_255_readers_on_none_takes_the_value_and_all_run(readers: int, taken: list[str]) -> None:
-    # when
     trace = kvviz.run(fan(readers), {"x": X}, policy="rten", poison=True)
-    # then
     assert len(trace.steps) == readers + 1
     assert readers_in_place(trace) == taken
     assert all(np.array_equal(out, [0, 2]) for out in trace.outputs.values())
@@ -46,9 +44,7 @@ def test_a_value_of_255_uses_lives_to_the_end_of_the_run() -> None:
     nodes = [node("Neg", "x", "a"), *(node("Relu", "a", name) for name in names)]
     nodes += [node("Exp", "y255", "z"), node("Neg", "z", "end")]
     proto = model(nodes, ["x float 2"], [*names[:255], "end"])
-    # when
     trace = kvviz.run(kvviz.load(proto), {"x": X}, policy="rten")
-    # then
     home = trace.steps[0].outs[0].storage
     assert [step.index for step in trace.steps if home in step.freed] == [len(trace.steps) - 1]
 
@@ -78,9 +74,7 @@ def test_a_body_counts_what_it_captures_in_a_byte_too(readers: int, taken: int) 
     other = graph([node("Neg", "x", name) for name in names], [], [f"{name} float 2" for name in names])
     branch = node("If", "c", " ".join(names), then_branch=then, else_branch=other)
     proto = model([node("Neg", "x", "a"), branch], ["x float 2", "c bool"], names)
-    # when
     trace = kvviz.run(kvviz.load(proto), {"x": X, "c": np.array(True)}, policy="rten", poison=True)
-    # then
     assert len(readers_in_place(trace)) == taken
     assert all(np.array_equal(out, [0, 2]) for out in trace.outputs.values())
 
@@ -93,9 +87,7 @@ def test_a_value_of_255_uses_is_lent_to_a_body() -> None:
     other = graph([node("Neg", "x", "e")], [], ["e float 2"])
     branch = node("If", "c", "z", then_branch=then, else_branch=other)
     proto = model([node("Neg", "x", "a"), *readers, branch], ["x float 2", "c bool"], [*names, "z"])
-    # when
     trace = kvviz.run(kvviz.load(proto), {"x": X, "c": np.array(True)}, policy="rten", poison=True)
-    # then
     (frame,) = [frame for frame in trace.frames if frame.path]
     assert {bound.name: bound.how for bound in frame.bindings}["a"] == "captured by reference"
     assert readers_in_place(trace) == []
