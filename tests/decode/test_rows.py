@@ -88,7 +88,6 @@ def test_the_cache_of_a_later_layer_waits_while_that_of_an_earlier_one_has_its_r
     assert steps == sorted(steps)
     # when the cursor stands between the layers
     between = trace.caches_at(steps[1])
-    # then
     row = ((4, 5),)
     assert [one.written for one in between] == [row, row, (), (), (), ()]
     assert [one.pending for one in between] == [(), (), row, row, row, row]
