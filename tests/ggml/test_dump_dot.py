@@ -102,7 +102,6 @@ def test_before_set_rows_named_its_destination_only_a_name_shows_it(tmp_path: Pa
     path = tmp_path / "named.dot"
     path.write_text(text, "utf-8")
     (graph,) = kvviz.ggml.load(path).graphs
-    # then
     (hidden,) = kvviz.hazards(graph)
     assert (hidden.kind, hidden.first, hidden.second, hidden.confidence) == ("RAW", 0, 2, "likely")
 

@@ -163,7 +163,6 @@ def test_an_op_runs_in_place_exactly_where_ggml_lets_it(kind: str) -> None:
     # given an op of which nothing but its kind can stand in the way
     x = given("x")
     found = planned(op("o", kind, op("a", "SQR", x)))
-    # then
     assert (found.places[found.nodes[-1].node].source is not None) == (kind in OPS["can_inplace"])
 
 

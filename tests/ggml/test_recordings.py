@@ -152,7 +152,6 @@ def test_a_view_of_nothing_may_begin_anywhere(tmp_path: Path) -> None:
     found = recording("qwen3moe_ub4.jsonl.gz")
     empty = [node for node in found.graphs[0].nodes if node.view_offs and not node.nbytes]
     assert [(node.name, node.root.nbytes) for node in empty] == [("ffn_moe_weighted-1 (view)", 0)]
-    # then
     assert len(found.trace.steps) == sum(len(graph.nodes) for graph in found.graphs) == 432
     found.trace.save(tmp_path / "empty.kvviz")
     loaded = kvviz.Trace.load(tmp_path / "empty.kvviz")

@@ -12,7 +12,6 @@ from kvviz.errors import KvvizError
 from kvviz.ggml.graph.compute_graph import ComputeGraph
 from kvviz.ggml.graph.tensor import COMPUTE, Tensor, new_tensor
 from kvviz.ggml.order.reorder_rules import new_order
-from kvviz.trace.schema.regions import LEVELS
 from tests.ggml.recordings import DATA
 
 
@@ -79,26 +78,6 @@ def test_each_rule_gives_the_order_of_its_back_end_and_breaks_what_that_breaks(
     order = new_order(graph, rule)
     assert not expected or " ".join(node.name for node in order) == expected
     assert [pair.kind for pair in kvviz.hazards(graph.reordered(order)) if pair.broken] == kinds
-
-
-def test_roots_call_a_swap_of_disjoint_rows_broken_and_exact_bytes_do_not() -> None:
-    cache, row = _leaf("K", 4, 8, role="state"), _leaf("row", 4, 2)
-
-    def view(first: int, rows: int) -> Tensor:
-        made = _op(f"view{first}", "VIEW", cache, ne=(4, rows))
-        made.view_src, made.view_offs = cache, 16 * first
-        return made
-
-    into, old = view(0, 2), view(4, 4)
-    write = _op("write", "CPY", row, into, ne=(4, 2))
-    write.view_src = cache
-    read = _op("read", "CONT", old, ne=(4, 4))
-    nodes = [into, write, old, read]
-    order = [old, read, into, write]
-    graph = ComputeGraph("rows")
-    graph.nodes, graph.leafs = nodes, [cache, row]
-    broken = [[one for one in kvviz.hazards(graph.reordered(order), level) if one.broken] for level in LEVELS]
-    assert [len(pairs) for pairs in broken] == [1, 0, 0]
 
 
 def test_cuda_interleaves_the_three_branches_behind_attn_norm() -> None:

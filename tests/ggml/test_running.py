@@ -78,7 +78,6 @@ def test_the_gradient_of_a_copy_goes_to_what_was_copied_as_in_ggmls_backward_pas
     graph = ctx.new_graph().expand(ctx.sum(weighted))
     of_copy = ctx.mul(ctx.repeat(one, weighted), w)
     graph.expand(of_copy).expand(ctx.reshape(of_copy, x))
-    # then
     assert [node.op for node in graph.nodes] == ["VIEW", "CPY", "MUL", "SUM", "REPEAT", "MUL", "RESHAPE"]
     kvviz.ggml.run(graph)
     assert tensor_get(graph.nodes[-1]).tolist() == [1, 2, 3, 4]

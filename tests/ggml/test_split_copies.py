@@ -66,5 +66,4 @@ def test_a_weight_of_another_back_end_begins_a_split_behind_other_copies() -> No
         weight = ctx.new_tensor("f32", 4, 4, name=f"w{i}", role="weight", data=1)
         products.append(ctx.set_name(ctx.mul_mat(weight, products[-1] if products else x), f"m{i}"))
     found = split_graph(ctx.new_graph().expand(products[-1]), dict.fromkeys(products, "GPU"))
-    # then
     assert [[one.name for one in part.copied] for part in found.splits] == [["w0", "x"], ["w1"], ["w2"]]
