@@ -108,7 +108,6 @@ def test_the_same_of_many_runs_is_one_group_and_small_storages_are_left_out() ->
     path = next(path for path in DECODERS if "o01" in str(path))
     trace = decoded(path, 4)
     every = explain(trace).held_too_long
-    # when
     groups = held_groups(trace, every)
     # then each is in at most one group, and what is left out is smaller
     grouped = [one for group in groups for one in group]

@@ -34,12 +34,10 @@ def test_the_number_in_place_is_that_of_the_steps_that_share_what_they_wrote(pat
 
 
 def test_what_the_appends_of_a_concat_cache_missed_is_the_past_of_every_run() -> None:
-    # given
     path = MODELS / "o01_optimum_llama" / "model.onnx"
     trace = decoded(path, 6)
     writers = {name for pair in cache_pairs(trace.graph) for name in pair.writer}
     row = 2 * 6 * 4  # two heads of six float32
-    # when
     entries = [entry for entry in missed(trace) if entry.node in writers]
     # then: a prompt of 5 tokens, so the runs find 0, 5, 6, 7, 8 and 9 rows
     assert len(entries) == 4
@@ -52,12 +50,9 @@ def test_what_the_appends_of_a_concat_cache_missed_is_the_past_of_every_run() ->
 
 
 def test_an_op_whose_input_is_read_later_is_missed_with_its_bytes_and_its_reader() -> None:
-    # given
     nodes = [node("Relu", "x", "a"), node("Neg", "a", "b", name="first"), node("Add", "a b", "y", name="second")]
     trace = kvviz.run(kvviz.load(model(nodes, ["x float 8"], ["y float 8"])), {"x": np.ones(8, np.float32)})
-    # when
     relu, neg = missed(trace)
-    # then
     assert (relu.op_type, relu.blockers[0].code) == ("Relu", BlockerCode.BORROWED_INPUT)
     assert (neg.node, neg.step, neg.bytes, neg.copied) == ("first", 1, 32, 0)
     assert [blocker.code for blocker in neg.blockers] == [BlockerCode.NOT_LAST_USE]
@@ -98,9 +93,7 @@ def test_a_peak_names_what_was_alive_and_nothing_else() -> None:
     wide, tall = np.ones((4, 64), np.float32), np.ones((64, 4), np.float32)
     nodes = [node("MatMul", "x w", "wide"), node("MatMul", "wide v", "slim"), node("MatMul", "slim w", "y")]
     loaded = kvviz.load(model(nodes, ["x float 4 4"], ["y float 4 64"], w=wide, v=tall))
-    # when
     found = peak(kvviz.run(loaded, {"x": np.ones((4, 4), np.float32)}))
-    # then
     assert found.step == 1
     assert {(part.name, part.origin, part.bytes) for part in found.parts} == {
         ("w", "weights", 1024),
@@ -159,9 +152,7 @@ def test_captured_values_that_a_loop_copies_are_listed_with_their_bytes_and_the_
     # given a body that takes over a copy in every turn
     row = next(row for row in trace.log if row.op.node.name == "loop")
     assert row.op.control == "Loop" and row.allocated >= row.copied >= 3 * 16
-    # when
     (entry,) = [entry for entry in missed(trace) if entry.node == "loop"]
-    # then
     assert (entry.bytes, entry.allocated, entry.copied, entry.op_type) == (48, 48, 48, "Loop")
     (reason,) = entry.blockers
     assert (str(reason.code), reason.input, reason.bytes, reason.fix) == ("POLICY", "outer", 48, None)
