@@ -76,9 +76,7 @@ def test_a_bound_buffer_is_overwritten_before_it_is_read() -> None:
 def test_a_cache_is_followed_through_the_ops_that_carry_it() -> None:
     # given torch's static cache: rows to the front, written by their numbers, and back
     trace = kvviz.decode(kvviz.load(FOLDER / "static_scatter_nd" / "model.onnx"), [1, 2, 3], 2, progress=False)
-    # when
     path = cache_path(trace, 1, 2)
-    # then
     assert [step.op_type for step in path] == ["Transpose", "ScatterND", "Transpose"]
     assert path[0].inputs[0] == trace.caches[2].input and trace.caches[2].output in path[-1].outputs
     assert {step.run for step in path} == {1}

@@ -15,9 +15,7 @@ LATER = "later (float[4] x) => (float[4] y) { a = Relu(x)  b = Sigmoid(a)  y = A
 def test_each_step_is_a_line_with_its_blockers_below(capsys: pytest.CaptureFixture[str]) -> None:
     # given an input that the caller keeps, and a value with two readers
     trace = kvviz.run(small_graph(LATER), {"x": np.ones(4, np.float32)})
-    # when
     print_steps(trace)
-    # then
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert [line[0] for line in lines] == ["Relu", "BORROWED_INPUT:", "Sigmoid", "NOT_LAST_USE:", "Add"]
     assert [line[1] for line in lines if not line[0].endswith(":")] == ["run", "run", "in_place"]
@@ -46,9 +44,7 @@ def test_the_step_that_makes_a_value_of_a_branch_is_the_op_inside_it() -> None:
     # given a decoder with its graph inside an If
     trace = kvviz.decode(kvviz.load(ASSETS / "o02_optimum1_merged_gpt2" / "model.onnx"), [7, 70, 21], 3, progress=False)
     name = trace.caches[0].output
-    # when
     step = step_that_makes(trace, name, run=2)
-    # then
     assert (step.run, step.op_type, bool(step.frame)) == (2, "Concat", True)
     assert np.array_equal(value_in_run(trace, name, 2), trace.value(name, step.index))
 
