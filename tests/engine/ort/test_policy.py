@@ -17,10 +17,11 @@ from kvviz.graph.model import Graph
 from kvviz.runtimes.named_policies import find_policy
 from kvviz.runtimes.ort.ort_policy import onnxruntime as policy
 from kvviz.trace.blockers import BlockerCode
+from tests.engine.graphs import graph_of, proto_of
 from tests.engine.ort.models import FILES, IDS, real_model, stored_inputs, without_dead_nodes
 from tests.engine.ort.oracle import observe
 from tests.engine.ort.random_models import random_model
-from tests.graph.build import graph, model, node
+from tests.graph.build import model, node
 
 X = {"x": np.arange(6, dtype=np.float32).reshape(2, 3) + 1}
 
@@ -97,8 +98,10 @@ def test_real_models_take_new_memory_exactly_where_onnxruntime_does(path: Path) 
 
 
 def test_the_plan_of_a_step_is_readable_in_onnxruntimes_words() -> None:
-    nodes = [node("Neg", "x", "n"), node("Relu", "n", "r"), node("Exp", "r", "e"), node("Reshape", "e s", "y")]
-    session = SingleRun(kvviz.load(model(nodes, ["x float 2 3"], ["y"], opset=18, s=np.array([-1]))), X, policy=policy)
+    text = (
+        "g (float[2, 3] x) => (float[6] y) <int64[1] s = {-1}> { n = Neg(x) r = Relu(n) e = Exp(r) y = Reshape(e, s) }"
+    )
+    session = SingleRun(graph_of(text, 18), X, policy=policy)
     trace = session.run_to_end()
     notes = [planned.notes for planned in session.plan.order]
     placed = [("kAllocate", ""), ("kReuse", "MayInplace"), ("kAllocate", ""), ("kAllocateOutput", "")]
@@ -125,14 +128,8 @@ def test_an_output_of_the_graph_has_memory_of_its_own_and_the_reason_says_so() -
 
 
 def test_lengths_that_belie_their_name_fail_here_as_they_do_in_onnxruntime() -> None:
-    nodes = [
-        node("Neg", "x", "a"),
-        node("Exp", "a", "aa"),
-        node("Neg", "z", "b"),
-        node("Exp", "b", "bb"),
-        node("Concat", "aa bb", "y", axis=0),
-    ]
-    proto = model(nodes, ["x float n", "z float n"], ["y"], opset=18)
+    proto = proto_of("""g (float[n] x, float[n] z) => (float[m] y) {
+        a = Neg(x) aa = Exp(a) b = Neg(z) bb = Exp(b) y = Concat <axis = 0> (aa, bb) }""", 18)  # fmt: skip
     small, large = np.ones(3, np.float32), np.ones(8, np.float32)
     session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
     assert len(session.run(None, {"x": small, "z": large})[0]) == 11
@@ -193,9 +190,9 @@ def test_donated_caches_change_no_bit_of_a_real_model(path: Path) -> None:
 
 
 def test_a_loop_copies_what_it_carried_into_memory_of_its_own() -> None:
-    body = graph([node("Identity", "c", "c2"), node("Neg", "s", "s2")], ["i int64 -", "c bool -", "s float 2 3"],
-                 ["c2 bool -", "s2 float 2 3"])  # fmt: skip
-    main = kvviz.load(model([node("Loop", "n - x", "y", body=body)], ["x float 2 3"], ["y"], opset=18, n=np.array(2)))
+    main = graph_of("""g (float[2, 3] x) => (float[2, 3] y) <int64 n = {2}> {
+        y = Loop (n, "", x) <body = b (int64 i, bool c, float[2, 3] s) => (bool d, float[2, 3] t) {
+            d = Identity(c) t = Neg(s) }> }""", 18)  # fmt: skip
     trace = run(main, X)
     loop = trace.steps[-1]
     # Two iterations with a counter and a condition each, and the copy.

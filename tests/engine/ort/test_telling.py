@@ -1,13 +1,10 @@
 """onnxruntime's planning told step by step: complete, in the order of the schedule, in sentences."""
 
-from typing import Any
-
-import numpy as np
-
 import kvviz
 from kvviz.graph.model import Graph
 from kvviz.runtimes.frontier import PlanningEvent
 from kvviz.runtimes.named_policies import planning_events
+from tests.engine.graphs import graph_of
 from tests.graph.build import model, node
 
 
@@ -17,17 +14,9 @@ def events(graph: Graph) -> tuple[PlanningEvent, ...]:
 
 
 def small() -> Graph:
-    nodes = [
-        node("Neg", "x", "n", name="neg"),
-        node("Relu", "n", "r", name="relu"),
-        node("Exp", "r", "e", name="exp"),
-        node("Reshape", "e s", "v", name="reshape"),
-        node("Softmax", "v", "w", name="softmax"),
-        node("Reshape", "w t", "y", name="end"),
-        node("Exp", "v", "z", name="other"),
-    ]
-    weights: dict[str, Any] = {"s": np.array([-1]), "t": np.array([2, 3])}
-    return kvviz.load(model(nodes, ["x float 2 3"], ["y", "z"], opset=18, **weights))
+    text = """g (float[2, 3] x) => (float[2, 3] y, float[6] z) <int64[1] s = {-1}, int64[2] t = {2, 3}> {
+        n = Neg(x) r = Relu(n) e = Exp(r) v = Reshape(e, s) w = Softmax(v) y = Reshape(w, t) z = Exp(v) }"""
+    return graph_of(text, 18)
 
 
 def test_every_output_of_every_planned_node_is_told_once_with_its_kind() -> None:
@@ -50,8 +39,9 @@ def test_the_reasons_name_what_decided() -> None:
 
 
 def test_a_refusal_is_told_with_its_reasons() -> None:
-    nodes = [node("Neg", "x", "n"), node("Relu", "n", "r"), node("Exp", "r", "y")]
-    main = kvviz.load(model(nodes, ["x float ? 3"], ["y"], opset=18))
+    main = kvviz.load(
+        model([node("Neg", "x", "n"), node("Relu", "n", "r"), node("Exp", "r", "y")], ["x float ? 3"], ["y"])
+    )
     reasons = {event.value: event.reason for event in events(main) if event.phase == "buffer"}
     assert reasons["r"] == (
         "Relu may not overwrite n (a dimension has neither a number nor a name); "
