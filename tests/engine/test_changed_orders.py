@@ -19,8 +19,7 @@ from kvviz.runtimes.named_policies import NAMES, named
 from kvviz.runtimes.rten.rten_planner import rten
 from kvviz.runtimes.schedules import Before, Picks
 from tests.engine.graphs import graph_of, numbers
-from tests.engine.random_graphs import Example, examples
-from tests.engine.test_invariants import assert_same_bits, feeds
+from tests.engine.random_graphs import Example, assert_same_bits, examples, feeds
 from tests.engine.test_schedules import FAN, assert_can_run, many, names_of, order_of, with_schedule
 from tests.graph.build import MODELS
 

@@ -20,8 +20,7 @@ from kvviz.errors import KvvizError, UnknownValueError
 from kvviz.memory.ghosts import ghost, is_ghost, with_room
 from tests.engine.dry_and_real import assert_agree, assert_steps_agree
 from tests.engine.graphs import graph_of
-from tests.engine.random_graphs import Example, examples
-from tests.engine.test_invariants import feeds
+from tests.engine.random_graphs import Example, examples, feeds
 from tests.engine.untouchable import POLICIES, cases, without_contents
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -17,8 +17,7 @@ from kvviz.trace.index.value_index import index_of
 from kvviz.trace.reasons import is_missed
 from kvviz.trace.schema.events import IN_PLACE
 from tests.engine.graphs import graph_of as parsed
-from tests.engine.random_graphs import Example, examples
-from tests.engine.test_invariants import feeds
+from tests.engine.random_graphs import Example, examples, feeds
 from tests.explain.applying import offered, problems
 from tests.explain.nested_graphs import nested
 from tests.graph.build import FILES, MODELS, file_id

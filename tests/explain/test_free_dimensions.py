@@ -10,8 +10,7 @@ import kvviz
 from kvviz.explain.summary import Missed
 from kvviz.fixes.changes import FixDims
 from tests.engine.graphs import ort_run
-from tests.engine.random_graphs import Example, examples
-from tests.engine.test_invariants import feeds
+from tests.engine.random_graphs import Example, examples, feeds
 from tests.explain.applying import offered, problems, same_results
 from tests.explain.nested_graphs import nested
 from tests.explain.test_fixes import DECODERS, decoded

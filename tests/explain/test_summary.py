@@ -1,7 +1,9 @@
 """Counts, the missed list and the peak: that they add up, and that they say what happened."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,9 +14,12 @@ from kvviz.explain.sentences import nearest
 from kvviz.explain.summary import counts, missed
 from kvviz.graph.cache_pairs import cache_pairs
 from kvviz.memory.storage import Pool
+from kvviz.report.faces.report_text import report_text
 from kvviz.trace.blockers import Blocker, BlockerCode
+from tests.bench.growth import made
 from tests.explain.test_fixes import DECODERS, decoded
 from tests.graph.build import MODELS, file_id, graph, model, node
+from tests.work import lines_of
 
 
 def adds_up(found: Peak, trace: kvviz.Trace) -> bool:
@@ -162,3 +167,31 @@ def test_captured_values_that_a_loop_copies_are_listed_with_their_bytes_and_the_
     # and under rules that lend it nothing is copied
     other = kvviz.run(loaded, {"x": np.ones(4, np.float32)}, policy="ideal")
     assert not [entry for entry in missed(other) if entry.node == "loop"]
+
+
+SIZES = {"chain": 500, "wide": 200, "loop": 120}
+
+
+def told(trace: kvviz.Trace) -> str:
+    return report_text(kvviz.explain(trace))
+
+
+def placed(trace: kvviz.Trace) -> list[Any]:
+    return [(step.outs, step.decision) for step in trace.steps]
+
+
+def work(name: str, size: int, policy: str, look: Callable[[Any], Any]) -> int:
+    model, inputs = made(name, size)
+    trace = kvviz.run(kvviz.load(model), inputs, donate=["x"], policy=policy)
+    return lines_of(lambda: look(trace))
+
+
+@pytest.mark.parametrize("name", SIZES)
+@pytest.mark.parametrize(
+    ("look", "policy"), [(told, "ideal"), (told, "onnxruntime"), (kvviz.hazards, "ideal"), (placed, "ideal")]
+)
+def test_four_times_the_ops_take_less_than_five_times_the_work(
+    name: str, look: Callable[[Any], Any], policy: str
+) -> None:
+    few, many = (work(name, size, policy, look) for size in (SIZES[name], 4 * SIZES[name]))
+    assert many < 5 * few

@@ -131,9 +131,7 @@ def test_a_missed_step_is_counted_alike_in_inspector_markdown_and_finding(
     found = kvviz.findings(trace)
     step = next(one.at[0] for one in found if one.kind == "miss")
     for there in (0, step):  # from another step, since going to it is what shows it
-        page.kv("goto").fill(str(there))
-        page.kv("goto").press("Enter")
-        page.expect_step(there)
+        page.goto(there)
     often = page.root.locator(".kv-this .kv-often").inner_text()
     part = next(part for one in found for part in one.parts if step in part.at)
     told = re.search(r"in all runs: ([\d,]+) times, (.*)\.$", often)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from pathlib import Path
 
 import nbformat
 import pytest
@@ -13,7 +11,7 @@ from playwright.sync_api import Browser, Locator, expect
 import kvviz
 from kvviz.trace.units import size
 from tests.test_models import graph_of, reference
-from tests.ui.conftest import from_cells, opened
+from tests.ui.conftest import Show, from_cells, opened
 from tests.ui.filepage import FilePage
 from tests.ui.server import Jupyter
 
@@ -29,18 +27,10 @@ def trace() -> kvviz.Trace:
     return decoded("o01_optimum_llama")
 
 
-@pytest.fixture(scope="module")
-def file(trace: kvviz.Trace, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("findings") / "page.html"
-    trace.to_html(path)
-    return path
-
-
 @pytest.fixture
-def page(browser: Browser, file: Path) -> Iterator[FilePage]:
-    shown = FilePage(browser, file, width=1500)
-    yield shown
-    shown.close()
+def page(show: Show, trace: kvviz.Trace) -> FilePage:
+    shown: FilePage = show(trace, width=1500)
+    return shown
 
 
 def finding(page: FilePage, number: int) -> Locator:
@@ -116,12 +106,11 @@ def test_without_a_kernel_the_code_of_a_cure_can_be_copied_but_not_applied(page:
 
 
 @pytest.mark.parametrize(("width", "theme"), [(600, "dark"), (1000, "light"), (1500, "dark")])
-def test_no_finding_is_cut_at_any_width(browser: Browser, file: Path, width: int, theme: str) -> None:
-    page = FilePage(browser, file, width=width, color_scheme=theme)
+def test_no_finding_is_cut_at_any_width(show: Show, trace: kvviz.Trace, width: int, theme: str) -> None:
+    page = show(trace, width=width, color_scheme=theme)
     cut = "(all) => all.filter((one) => one.scrollWidth > one.clientWidth + 1).length"
     assert page.root.locator(".kv-finding b").evaluate_all(cut) == 0
     assert page.root.evaluate("(root) => root.scrollWidth - root.clientWidth") <= 0
-    page.close()
 
 
 LIVE = """

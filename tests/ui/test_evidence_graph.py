@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import expect
 
 import kvviz
 from kvviz.trace.units import size
 from tests.test_models import graph_of, reference
+from tests.ui.conftest import Show
 from tests.ui.graphpage import GraphPage
 
 pytestmark = pytest.mark.ui
@@ -23,22 +22,10 @@ def trace() -> kvviz.Trace:
     return kvviz.decode(graph_of(name), reference(name)["prompt"].tolist(), 5, progress=False)
 
 
-@pytest.fixture(scope="module")
-def file(trace: kvviz.Trace, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("evidence") / "page.html"
-    trace.to_html(path)
-    return path
-
-
 @pytest.fixture
-def graph(browser: Browser, file: Path) -> Iterator[GraphPage]:
-    context = browser.new_context(viewport={"width": 1500, "height": 950})
-    page = context.new_page()
-    errors: list[str] = []
-    page.on("pageerror", lambda error: errors.append(str(error)))
-    yield GraphPage(page, file)
-    context.close()
-    assert errors == []
+def graph(show: Show, trace: kvviz.Trace) -> GraphPage:
+    shown: GraphPage = show(trace, kind=GraphPage, width=1500, height=950)
+    return shown
 
 
 def frame(graph: GraphPage, trace: kvviz.Trace, kind: str) -> None:

@@ -106,16 +106,13 @@ def test_the_picture_is_copied_as_png(page: FilePage) -> None:
 
 def test_the_inspector_leads_to_the_other_step(page: FilePage, trace: kvviz.Trace) -> None:
     hazard = kvviz.hazards(trace)[0]
-    page.kv("goto").fill(str(hazard.second))
-    page.kv("goto").press("Enter")
+    page.goto(hazard.second)
     told = page.kv("hidden")
     expect(told).to_contain_text("keeps this read behind that write: after")
     told.locator('[data-kv="step-link"]').click()
     page.expect_step(hazard.first)
     expect(page.kv("hidden")).to_contain_text(f"before step {hazard.second}")
-    page.kv("goto").fill("0")
-    page.kv("goto").press("Enter")
-    page.expect_step(0)
+    page.goto(0)
     expect(page.kv("hidden")).to_have_count(0)
 
 

@@ -163,8 +163,7 @@ def test_lanes_of_a_file_are_shown_and_compared_without_a_kernel(browser: Browse
     found.to_html(tmp_path / "lanes.html")
     file = FilePage(browser, tmp_path / "lanes.html", width=800)
     expect(lanes(file.root)).to_have_count(3)
-    file.kv("goto").fill("40")
-    file.kv("goto").press("Enter")
+    file.goto(40)
     lanes(file.root).nth(1).locator('[data-kv="lane-name"]').click()
     # then the same op is shown in the other lane
     there, _ = found.align(0, 1)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import expect
 
 import kvviz
-from tests.ui.conftest import OpenNotebook
+from tests.ui.conftest import OpenNotebook, Show
 from tests.ui.debugger import DebuggerPage
 from tests.ui.filepage import FilePage
 
@@ -24,20 +23,11 @@ OVERLAP = """([toggle, panel]) => { const [a, b] = [toggle, panel].map((node) =>
     * Math.max(0, Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top)) }"""
 
 
-@pytest.fixture(scope="module")
-def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("manners") / "story.html"
-    graph = kvviz.load(MODELS / "storyteller" / "concat" / "model.onnx")
-    kvviz.decode(graph, [1, 77, 108], 4, progress=False).to_html(path)
-    return path
-
-
 @pytest.fixture
-def page(browser: Browser, file: Path) -> Iterator[FilePage]:
-    shown = FilePage(browser, file, "#step=700")
+def page(show: Show, story: kvviz.Trace) -> FilePage:
+    shown: FilePage = show(story, "#step=700")
     shown.expect_step(700)
-    yield shown
-    shown.close()
+    return shown
 
 
 POPOVERS = [
@@ -89,14 +79,13 @@ def test_escape_closes_what_is_open_before_it_clears_the_selection(page: FilePag
     expect(this).to_have_text(selected)
 
 
-def test_tabs_name_their_panels_and_no_id_is_there_twice(browser: Browser, page: FilePage) -> None:
+def test_tabs_name_their_panels_and_no_id_is_there_twice(page: FilePage, show: Show, story: kvviz.Trace) -> None:
     controls = page.kv("tab").evaluate_all("(tabs) => tabs.map((tab) => tab.getAttribute('aria-controls'))")
     roles = page.page.evaluate("(ids) => ids.map((id) => document.getElementById(id)?.getAttribute('role'))", controls)
     assert roles == ["tabpanel"] * len(controls) and len(set(controls)) == len(controls) > 3
-    again = FilePage(browser, Path(page.page.url.split("#")[0].removeprefix("file://")))
+    again = show(story)
     others = again.kv("tab").evaluate_all("(tabs) => tabs.map((tab) => tab.getAttribute('aria-controls'))")
     assert not set(others) & set(controls)
-    again.close()
 
 
 def test_there_are_few_tab_stops_on_every_list(page: FilePage) -> None:
@@ -238,9 +227,8 @@ def test_the_wheel_goes_on_through_the_notebook(debugger: DebuggerPage) -> None:
         page.wait_for_timeout(300)
 
 
-def test_a_verification_fits_a_narrow_window(browser: Browser, tmp_path: Path) -> None:
+def test_a_verification_fits_a_narrow_window(show: Show, tmp_path: Path) -> None:
     found = kvviz.verify(MODELS / "storyteller" / "gqa" / "model.onnx")
     found.to_html(tmp_path / "verified.html")
-    page = FilePage(browser, tmp_path / "verified.html", width=400)
+    page = show(tmp_path / "verified.html", width=400)
     assert page.page.evaluate("document.documentElement.scrollWidth - window.innerWidth") <= 0
-    page.close()

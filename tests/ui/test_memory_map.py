@@ -249,4 +249,4 @@ def test_moving_twenty_thousand_storages_is_fast(show: Show, layers: Shown) -> N
     assert len(buffers(layers.trace)) >= 20_000
     assert int(page.view.get_attribute("data-drawn") or 0) == len(buffers(layers.trace))
     for script in (PAN, ZOOM):
-        assert pace.cost_of(page, script, 120) < MOVE  # type: ignore[arg-type]
+        assert pace.cost_of(page.root, script, 120) < MOVE

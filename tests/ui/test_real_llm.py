@@ -94,12 +94,12 @@ MOVES = {"step": (pace.PRESS_KEYS, pace.STEP), "drag": (pace.DRAG_STEPS, pace.DR
 def test_moving_the_cursor_is_fast(debugger: DebuggerPage, script: str, limit: float, open_blocks: bool) -> None:
     debugger.kv("unfold" if open_blocks else "fold").click()
     debugger.goto(debugger.python("t.runs[96].first"))
-    assert pace.cost_of(debugger, script, 120) < limit
+    assert pace.cost_of(debugger.root, script, 120) < limit
 
 
 def test_dragging_over_all_runs_is_fast_with_the_caches_in_view(debugger: DebuggerPage, caches: CachePage) -> None:
     caches.to_run(0)
-    assert pace.cost_of(debugger, pace.DRAG_RUNS, 128) < pace.DRAG
+    assert pace.cost_of(debugger.root, pace.DRAG_RUNS, 128) < pace.DRAG
 
 
 def test_sixty_caches_are_listed_and_each_row_of_one_can_be_read(debugger: DebuggerPage, caches: CachePage) -> None:

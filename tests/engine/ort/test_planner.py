@@ -1,4 +1,4 @@
-"""onnxruntime's allocation plan, against the memory statistics of the installed onnxruntime."""
+"""onnxruntime's order and allocation plan, against the profile and the statistics of the installed onnxruntime."""
 
 from itertools import pairwise
 from pathlib import Path
@@ -8,6 +8,11 @@ import numpy as np
 import onnx
 import pytest
 
+import kvviz
+from kvviz.engine.plan import needed
+from kvviz.graph.model import Graph
+from kvviz.runtimes.frontier import PlanningEvent
+from kvviz.runtimes.named_policies import planning_events
 from kvviz.runtimes.ort import refusal
 from kvviz.runtimes.ort.allocation_plan import (
     ALLOCATE,
@@ -17,10 +22,12 @@ from kvviz.runtimes.ort.allocation_plan import (
     AllocationPlan,
     Buffer,
 )
+from kvviz.runtimes.ort.ort_policy import OrtOrder
 from kvviz.trace import blockers as b
-from tests.engine.graphs import proto_of
+from tests.engine.graphs import graph_of, proto_of
 from tests.engine.ort.judge import Verdict, judge
-from tests.engine.ort.models import FILES, IDS, all_plans, real_model, stored_inputs
+from tests.engine.ort.models import FILES, IDS, all_plans, real_model, stored_inputs, without_dead_nodes
+from tests.engine.ort.oracle import observe
 from tests.engine.ort.random_models import random_model
 from tests.graph.build import model, node
 
@@ -157,3 +164,95 @@ def test_a_refusal_has_a_reason_whenever_the_planner_counts_another_use() -> Non
                 assert all(mask for _, mask in buffer.refused)
                 refused += len(buffer.refused)
     assert refused > 300
+
+
+def ran(proto: onnx.ModelProto, feeds: dict, names: set[str]) -> list[str]:
+    """Of these nodes those that ran, each once, in the order of the profile."""
+    return [name for name in dict.fromkeys(name for name, _ in observe(proto, feeds).order) if name in names]
+
+
+def assert_same_order(proto: onnx.ModelProto, feeds: dict) -> int:
+    """Every graph of the model that ran has the profile's order; gives the number of nodes compared."""
+    compared = 0
+    for _, plan in all_plans(proto):
+        planned = [n.name for n in plan.order]
+        seen = ran(proto, feeds, set(planned))
+        assert not seen or planned == seen
+        compared += len(seen)
+    return compared
+
+
+@pytest.mark.parametrize("path", FILES, ids=IDS)
+def test_real_models_run_in_the_order_of_the_profile(path: Path) -> None:
+    assert assert_same_order(real_model(path), stored_inputs(path)[0]) > 30
+
+
+def test_random_models_run_in_the_order_of_the_profile() -> None:
+    assert sum(assert_same_order(*random_model(seed)) for seed in range(5000, 5060)) > 1000
+
+
+def main_order(main: Graph) -> list[str]:
+    return [n.name for n in OrtOrder()(main, main.nodes, [v.name for v in main.outputs])]
+
+
+def test_dead_nodes_can_change_the_order_of_the_others() -> None:
+    """What kvviz runs is the model without them, and for that model the order is onnxruntime's again."""
+    changed = 0
+    for seed in range(5000, 5060):
+        proto, feeds = random_model(seed)
+        whole = main_order(kvviz.load(proto))
+        without_dead_nodes(proto.graph)
+        main = kvviz.load(proto)
+        outputs = [v.name for v in main.outputs]
+        alone = [n.name for n in OrtOrder()(main, needed(main, outputs), outputs)]
+        assert alone == main_order(main)
+        assert_same_order(proto, feeds)
+        changed += [name for name in whole if name in set(alone)] != alone
+    assert changed
+
+
+def test_a_chain_of_thousands_of_nodes_is_walked() -> None:
+    nodes = [node("Neg", f"v{i}", f"v{i + 1}", name=f"n{i}") for i in range(5000)]
+    main = kvviz.load(model(nodes, ["v0 float 2"], ["v5000 float 2"]))
+    assert main_order(main) == [f"n{i}" for i in range(5000)]
+
+
+def events(graph: Graph) -> tuple[PlanningEvent, ...]:
+    """What onnxruntime's planner does, step by step."""
+    return planning_events(graph, policy="onnxruntime")
+
+
+def small() -> Graph:
+    text = """g (float[2, 3] x) => (float[2, 3] y, float[6] z) <int64[1] s = {-1}, int64[2] t = {2, 3}> {
+        n = Neg(x) r = Relu(n) e = Exp(r) v = Reshape(e, s) w = Softmax(v) y = Reshape(w, t) z = Exp(v) }"""
+    return graph_of(text, 18)
+
+
+def test_every_output_of_every_planned_node_is_told_once_with_its_kind() -> None:
+    main = small()
+    buffers = [event for event in events(main) if event.phase == "buffer"]
+    assert sorted(event.value for event in buffers) == sorted(name for n in main.nodes for name in n.outputs)
+    kinds = {event.value: event.action for event in buffers}
+    assert kinds == {
+        "n": "kAllocate", "r": "kReuse", "e": "kAllocate", "v": "kReuse", "w": "kReuse",
+        "y": "kAllocateOutput", "z": "kAllocateOutput",
+    }  # fmt: skip
+
+
+def test_the_reasons_name_what_decided() -> None:
+    reasons = {event.value: event.reason for event in events(small()) if event.phase == "buffer"}
+    assert "may run in place" in reasons["r"] and "the buffer of n" in reasons["r"]
+    assert "does not run in place" in reasons["e"]
+    assert "another name or shape" in reasons["v"]
+    assert "memory of its own" in reasons["y"]
+
+
+def test_a_refusal_is_told_with_its_reasons() -> None:
+    main = kvviz.load(
+        model([node("Neg", "x", "n"), node("Relu", "n", "r"), node("Exp", "r", "y")], ["x float ? 3"], ["y"])
+    )
+    reasons = {event.value: event.reason for event in events(main) if event.phase == "buffer"}
+    assert reasons["r"] == (
+        "Relu may not overwrite n (a dimension has neither a number nor a name); "
+        "and no dead buffer of that size is free: new memory"
+    )

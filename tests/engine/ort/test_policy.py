@@ -7,6 +7,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from onnx import helper
 
 import kvviz
 from kvviz import Trace
@@ -21,7 +22,7 @@ from tests.engine.graphs import graph_of, proto_of
 from tests.engine.ort.models import FILES, IDS, real_model, stored_inputs, without_dead_nodes
 from tests.engine.ort.oracle import observe
 from tests.engine.ort.random_models import random_model
-from tests.graph.build import model, node
+from tests.graph.build import graph, model, node
 
 X = {"x": np.arange(6, dtype=np.float32).reshape(2, 3) + 1}
 
@@ -237,3 +238,66 @@ def test_the_policy_has_a_name_a_version_and_one_option() -> None:
     assert policy.version.startswith("1.31") and "mem_reuse" in policy(mem_reuse=False).name
     with pytest.raises(KvvizError, match="its options are mem_reuse"):
         policy(speed=True)
+
+
+ONES = {"x": np.ones((2, 3), np.float32)}
+
+
+def both(proto: onnx.ModelProto, feeds: dict[str, np.ndarray] = ONES) -> tuple[list[str], Trace]:
+    """Names of the nodes that ran in onnxruntime, and our trace of the same."""
+    trace = kvviz.run(kvviz.load(proto), feeds, policy="onnxruntime", poison=True)
+    return [name for name, _ in observe(proto, feeds).order], trace
+
+
+def test_nodes_that_no_output_needs_run_there_only() -> None:
+    nodes = [node("Neg", "x", "y", name="wanted"), node("Exp", "x", "z", name="dead")]
+    ran, trace = both(model(nodes, ["x float 2 3"], ["y"], opset=18))
+    assert ran == ["dead", "wanted"] and [step.node for step in trace.steps] == ["wanted"]
+
+
+def test_a_local_function_is_spelled_out_there_and_a_frame_here() -> None:
+    body = [node("Neg", "a", "b", name="inner"), node("Exp", "b", "c", name="last")]
+    function = helper.make_function("my", "F", ["a"], ["c"], body, [helper.make_opsetid("", 18)])
+    nodes = [
+        node("Neg", "x", "h", name="first"),
+        node("F", "h", "g", name="call", domain="my"),
+        node("Neg", "g", "y", name="end"),
+    ]
+    proto = model(nodes, ["x float 2 3"], ["y"], opset=18, functions=[function], domains=["my"])
+    ran, trace = both(proto)
+    assert observe(proto, ONES).allocated[ran[2]] == 0
+    assert len(ran) == 4 and not {"call", "inner"} & set(ran)
+    assert [step.node for step in trace.steps] == ["first", "inner", "last", "call", "end"]
+    # What a body returns has memory of its own here; there the last op takes over the dead buffer of h.
+    assert [step.allocated for step in trace.steps] == [24, 24, 24, 0, 24]
+
+
+def test_an_operator_without_a_kernel_is_spelled_out_there_and_one_op_here() -> None:
+    nodes = [node("Neg", "x", "h", name="first"), node("HardSwish", "h", "y", name="swish")]
+    ran, trace = both(model(nodes, ["x float 2 3"], ["y"], opset=18))
+    assert len(ran) > 2 and "swish" not in ran
+    assert [step.node for step in trace.steps] == ["first", "swish"]
+
+
+def test_half_precision_is_computed_in_single_there() -> None:
+    nodes = [node("Relu", "x", "h", name="first"), node("Sigmoid", "h", "y", name="second")]
+    ran, trace = both(model(nodes, ["x half 2 3"], ["y"], opset=18), {"x": np.ones((2, 3), np.float16)})
+    assert len(ran) == 4 and sum("Cast" in name for name in ran) == 2
+    assert [step.node for step in trace.steps] == ["first", "second"]
+
+
+def test_an_output_that_nobody_reads_dies_at_once_here() -> None:
+    nodes = [node("TopK", "x k", "v i", name="topk"), node("Neg", "v", "y", name="neg")]
+    _, trace = both(model(nodes, ["x float 2 3"], ["y"], opset=18, k=np.array([3])))
+    (_, indices) = trace.log[0].outs
+    assert indices is not None and indices.storage in trace.log[0].freed
+
+
+def test_a_scan_allocates_its_slices_here() -> None:
+    body = graph([node("Add", "s p", "s2", name="sum"), node("Neg", "s2", "o", name="out")],
+                 ["s float 3", "p float 3"], ["s2 float 3", "o float 3"])  # fmt: skip
+    nodes = [node("Scan", "w x", "last y", name="scan", body=body, num_scan_inputs=1)]
+    proto = model(nodes, ["x float 2 3"], ["last", "y"], opset=18, w=np.zeros(3, np.float32))
+    _, trace = both(proto)
+    assert observe(proto, ONES).allocated["out"] == 0
+    assert [step.allocated for step in trace.steps if step.node == "out"] == [12, 12]
