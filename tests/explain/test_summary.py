@@ -17,6 +17,7 @@ from kvviz.memory.storage import Pool
 from kvviz.report.faces.report_text import report_text
 from kvviz.trace.blockers import Blocker, BlockerCode
 from tests.bench.growth import made
+from tests.engine.graphs import graph_of
 from tests.explain.test_fixes import DECODERS, decoded
 from tests.graph.build import MODELS, file_id, graph, model, node
 from tests.work import lines_of
@@ -65,16 +66,12 @@ def test_an_op_whose_input_is_read_later_is_missed_with_its_bytes_and_its_reader
     assert counts(trace).in_place == 1
 
 
-def looped(trips: int) -> kvviz.Trace:
+def looped(trips: int, made: str = "Abs", policy: str = "ideal") -> kvviz.Trace:
     """A Loop whose body negates a captured value, which it may not overwrite."""
-    body = graph(
-        [node("Identity", "go", "go_on"), node("Neg", "outer", "n", name="neg"), node("Add", "carried n", "more")],
-        ["i int64 -", "go bool -", "carried float 4"],
-        ["go_on bool -", "more float 4", "n float 4"],
-    )
-    nodes = [node("Abs", "x", "outer"), node("Loop", "trips - x", "y all", body=body, name="loop")]
-    loaded = kvviz.load(model(nodes, ["x float 4"], ["y float 4", "all float ? 4"], trips=np.array(trips)))
-    return kvviz.run(loaded, {"x": np.ones(4, np.float32)})
+    text = f"""g (float[4] x) => (float[4] y, float[k, 4] all) <int64 trips = {{{trips}}}> {{ outer = {made}(x)
+        [loop] y, all = Loop (trips, "", x) <body = b (int64 i, bool go, float[4] v)
+            => (bool on, float[4] more, float[4] n) {{ on = Identity(go) [neg] n = Neg(outer) more = Add(v, n) }}> }}"""
+    return kvviz.run(graph_of(text, 18), {"x": np.ones(4, np.float32)}, policy=policy)
 
 
 def test_the_iterations_of_a_loop_are_one_entry_of_the_missed_list() -> None:
