@@ -9,11 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 from matplotlib import pyplot as plt
-from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
 import kvviz
-from kvviz.report.palette import luminance
 from kvviz.trace.units import size
 from kvviz.view.charts.many_traces import weights_of
 from kvviz.view.compare import Comparison, compare
@@ -157,15 +155,6 @@ def test_curves_are_the_live_bytes_of_every_step_each_with_a_look_of_its_own(man
 @pytest.mark.parametrize("which", ["many", "moving", "hostile_rows"])
 def test_no_text_covers_another_or_leaves_the_figure(which: str, request: pytest.FixtureRequest) -> None:
     check_texts(request.getfixturevalue(which).plot())
-
-
-@pytest.mark.parametrize("style", ["default", "dark_background"])
-def test_every_text_can_be_read_on_its_ground(style: str, many: Comparison) -> None:
-    with plt.style.context(style):
-        figure = many.plot()
-        ground = luminance(to_rgb(figure.axes[0].get_facecolor()))
-        for text in texts(figure):
-            assert abs(luminance(to_rgb(text.get_color())) - ground) > 0.3, text.get_text()
 
 
 def test_a_name_that_looks_like_a_formula_is_shown_as_it_is(hostile: kvviz.Trace) -> None:
