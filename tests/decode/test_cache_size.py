@@ -106,7 +106,6 @@ def untold(folder: Path, config: Any) -> Path:
 def test_the_configuration_beside_the_model_is_found(
     where: str, way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # given
     path = untold(tmp_path / where, CONFIG)
     monkeypatch.chdir(path.parent)
     if way == "link":
@@ -116,9 +115,7 @@ def test_the_configuration_beside_the_model_is_found(
     graph = kvviz.load("model.onnx" if way in ("relative", "moved away") else path)
     if way == "moved away":
         monkeypatch.chdir(tmp_path)
-    # when
     trace = kvviz.decode(graph, [3, 1, 4], 5)
-    # then
     assert trace.tokens == kvviz.decode(kvviz.load(small("concat").proto), [3, 1, 4], 5).tokens
 
 
@@ -152,7 +149,5 @@ def test_heads_and_their_size_follow_from_the_graph_of_every_growing_cache(name:
         if value.name.startswith(("past", "present")):
             for axis, dim in ((1, "heads"), (3, "size")):
                 value.type.tensor_type.shape.dim[axis].dim_param = dim
-    # when
     trace = kvviz.decode(kvviz.load(proto), [3, 1, 4], 5, **decoder.options)
-    # then
     assert trace.tokens == kvviz.decode(kvviz.load(decoder.proto), [3, 1, 4], 5, **decoder.options).tokens

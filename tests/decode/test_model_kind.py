@@ -115,10 +115,8 @@ def test_a_recurrent_state_of_several_layers_is_a_state_and_no_growing_cache(
     proto = model(
         nodes, ["x float t batch 64", f"{names[0]} float 2 batch 128"], outputs, axis=np.array([1]), **weights
     )
-    # when
     graph = kvviz.load(proto)
     trace = kvviz.run(graph, kvviz.inputs(graph))
-    # then
     assert model_kind(graph).name == "a model that carries a state on"
     assert [(cache.input, cache.output, cache.protocol) for cache in trace.caches] == [(*names, "state")]
     assert not kvviz.cache_warnings(trace) and not kvviz.explain(trace).caches

@@ -13,12 +13,10 @@ from kvviz import Trace
 from kvviz.caches.cache_warnings import KINDS, CacheWarning, cache_warnings
 from tests.decode.small import (
     HEADS,
-    MS,
     NAMES,
     ROWS,
     SIZE,
     Feeds,
-    attend,
     causal,
     decoder,
     each,
@@ -162,11 +160,6 @@ def with_presents() -> Any:
     return static(nodes, "write_indices nonpad_kv_seqlen")
 
 
-def plain() -> Any:
-    """Attention of plain ops over the rows that TensorScatter wrote."""
-    return static([*each(SCATTER, "TensorScatter", axis=2), *causal(), *attend()], "write_indices")
-
-
 def from_the_start() -> Any:
     """A first run that names no write index: rows from 0 on."""
     nodes = [
@@ -175,38 +168,6 @@ def from_the_start() -> Any:
         *BACK,
     ]
     return static(nodes, "nonpad_kv_seqlen")
-
-
-def buffer_of_heads() -> Any:
-    inputs = "q3 k3 v3 - - - past_key_values.0.key past_key_values.0.value write_indices32"
-    nodes = [
-        node("Cast", "write_indices", "write_indices32", to=6),
-        node("MultiHeadAttention", inputs, "y3 present.0.key present.0.value", domain=MS, num_heads=HEADS),
-    ]
-    return static(nodes, "write_indices", 21)
-
-
-def grouped_buffer() -> Any:
-    nodes = [
-        node("Cast", "nonpad_kv_seqlen", "count", to=6),
-        node("Sub", "count one32", "lastrow"),
-        node("ReduceMax", "count", "total", keepdims=0),
-        node(
-            "GroupQueryAttention", "q3 k3 v3 past_key_values.0.key past_key_values.0.value lastrow total",
-            "y3 present.0.key present.0.value", domain=MS, num_heads=HEADS, kv_num_heads=HEADS,
-        ),
-    ]  # fmt: skip
-    return static(nodes, "nonpad_kv_seqlen", 21, one32=np.int32(1))
-
-
-def made_inside() -> Any:
-    """The count is made of the write index and the shape of the tokens."""
-    count = [
-        node("Shape", "input_ids", "tokens"),
-        node("Gather", "tokens one", "length"),
-        node("Add", "write_indices length", "nonpad_kv_seqlen"),
-    ]
-    return tensor_scatter(count=count).proto
 
 
 RIGHT: dict[str, tuple[Any, Feeds, int]] = {
@@ -219,14 +180,10 @@ RIGHT: dict[str, tuple[Any, Feeds, int]] = {
     "a count and a mask of flags": (scattered("seen"), fed(5, 3, 8), 5),
     "a mask of flags": (masked("flags"), fed(5, 3), 5),
     "a mask of numbers": (masked("numbers"), fed(5, 1), 5),
-    "plain ops": (plain(), fed(5, 2), 5),
     "rows of three dimensions": (in_rows(), fed(5, 2, 7), 5),
     "presents as well": (with_presents(), fed(5, 1, 6), 5),
     "no write index": (from_the_start(), fed(0, 4, 4), 0),
     "a window": (scattered(opset=25, is_causal=1, left_window_size=3), fed(9, 1, 10), 9),
-    "a count made inside": (made_inside(), fed(5, 2), 5),
-    "MultiHeadAttention": (buffer_of_heads(), fed(5, 1), 5),
-    "GroupQueryAttention": (grouped_buffer(), fed(5, 1, 6), 5),
 }
 
 

@@ -85,7 +85,6 @@ def test_masks_positions_segments_and_lengths_mean_what_they_are_called() -> Non
     nodes = [node("Identity", name.split()[0], f"o_{name.split()[0]}") for name in inputs]
     outputs = [f"o_{name}" for name in inputs]
     made = taken(model(nodes, inputs, outputs), {"length": 5, "frames": 30})
-    # then
     assert made["input_ids"].shape == (1, 5)
     assert made["attention_mask"].tolist() == [[1] * 5]
     assert made["padding_mask"].tolist() == [[True] * 5]

@@ -16,7 +16,8 @@ from tests.ort_session import session_of
 
 def proto_of(text: str, opset: int = 21) -> onnx.ModelProto:
     """A model from its text; ``[name]`` before a node names it, and functions follow in the domain ``local``."""
-    return onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : {opset}, "local" : 1]> {text}')
+    domains = '"local" : 1, "com.microsoft" : 1, "ai.onnx.ml" : 1'
+    return onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : {opset}, {domains}]> {text}')
 
 
 def graph_of(text: str, opset: int = 21) -> Graph:

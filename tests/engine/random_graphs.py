@@ -8,6 +8,9 @@ import onnx
 from hypothesis import strategies as st
 from onnx import helper, numpy_helper
 
+import kvviz
+from kvviz import Trace
+
 Shape = tuple[int, ...]
 SHAPES: list[Shape] = [(2, 3), (3, 2), (6,), (1, 3), (2, 1, 3)]
 UNARY = ["Tanh", "Neg", "Sin", "Relu", "Abs", "Sigmoid"]
@@ -204,3 +207,21 @@ def examples(draw: Any) -> Example:
     donate = draw(st.lists(st.sampled_from(inputs), unique=True))
     grow = draw(st.lists(st.sampled_from(donate), unique=True)) if donate else []
     return Example(model, arrays, donate, grow)
+
+
+def feeds(example: Example) -> dict[str, np.ndarray]:
+    """Arrays for one run: the donated ones its own, with room where asked for, the borrowed ones read-only."""
+    given = {name: array.copy() for name, array in example.inputs.items()}
+    for name in example.grow:
+        given[name] = kvviz.reserve(given[name], 0, len(given[name]) + 7)
+    for name, array in given.items():
+        array.flags.writeable = name in example.donate
+    return given
+
+
+def assert_same_bits(first: Trace, second: Trace) -> None:
+    assert first.outputs.keys() == second.outputs.keys()
+    for name, output in first.outputs.items():
+        other = second.outputs[name]
+        assert (output.dtype, output.shape) == (other.dtype, other.shape)
+        assert output.tobytes() == other.tobytes(), f"{name} differs"

@@ -19,8 +19,7 @@ from kvviz.runtimes.named_policies import NAMES, named
 from kvviz.runtimes.rten.rten_planner import rten
 from kvviz.runtimes.schedules import Before, Picks
 from tests.engine.graphs import graph_of, numbers
-from tests.engine.random_graphs import Example, examples
-from tests.engine.test_invariants import assert_same_bits, feeds
+from tests.engine.random_graphs import Example, assert_same_bits, examples, feeds
 from tests.engine.test_schedules import FAN, assert_can_run, many, names_of, order_of, with_schedule
 from tests.graph.build import MODELS
 
@@ -39,11 +38,9 @@ def shuffled(graph: Graph, example: Example, seed: int) -> kvviz.Trace:
 @many
 @given(example=examples(), seed=st.integers(0, 10**6))
 def test_picks_replay_the_order_in_which_a_person_ran_a_graph(example: Example, seed: int) -> None:
-    # given
     graph = kvviz.load(example.model)
     played = shuffled(graph, example, seed)
     picks = Picks.of(played)
-    # when
     again = kvviz.run(graph, feeds(example), donate=example.donate, policy=with_schedule(picks))
     # then: every graph runs as in its first frame; later iterations of a loop may have been picked otherwise
     assert_same_bits(played, again)

@@ -105,12 +105,10 @@ def test_an_archive_that_unpacks_to_gigabytes_is_not_unpacked(name: str, saved: 
         archive.writestr("sha256", checksum(members))
     assert len(bomb.getvalue()) < 1 << 19
     members.clear()
-    # when
     tracemalloc.start()
     message = fails(bomb.getvalue(), tmp_path / "x")
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    # then
     assert "more than 64 times as many" in message
     assert peak < 8 << 20
 

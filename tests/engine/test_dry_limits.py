@@ -5,9 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper, parser
+from onnx import parser
 
 import kvviz
 from kvviz.decode.run_sessions import SingleRun
@@ -19,13 +18,12 @@ from kvviz.ops import registry
 from tests.engine.dry_and_real import assert_agree
 
 ROOT = Path(__file__).resolve().parents[2]
-N = helper.make_node
 NEG = "(float[2,3] x) => (float[2,3] y) { y = Neg(x) }"
 POLICIES = ["ideal", "never", "rten", "onnxruntime"]
 
 
 def graph_of(text: str, opset: int = 21) -> Graph:
-    head = f'<ir_version: 10, opset_import: ["": {opset}, "com.microsoft": 1, "acme": 1]>'
+    head = f'<ir_version: 10, opset_import: ["": {opset}, "com.microsoft": 1, "ai.onnx.ml": 1, "acme": 1]>'
     return kvviz.load(parser.parse_model(f"{head} g {text}"))
 
 
@@ -114,28 +112,22 @@ def test_a_quantised_graph_whose_values_lie_turned_agrees(readers: int, policy: 
     assert_agree(dry(graph, {"x": (2, 3, 4)}, policy), real)
 
 
-TURNED: list[tuple[onnx.NodeProto, dict[str, Any]]] = [
-    (N("QuantizeLinear", ["t", "s", "z"], ["y"]), {"s": np.float32(1), "z": np.int8(0)}),
-    (N("DynamicQuantizeLinear", ["t"], ["y", "a", "b"]), {}),
-    (N("LayerNormalization", ["t", "s"], ["n", "y", "r"], axis=2), {"s": np.ones((2, 3), np.float32)}),
-    (N("LayerNormalization", ["t", "s"], ["n", "m", "y"], axis=2), {"s": np.ones((2, 3), np.float32)}),
-    (N("Cast", ["t"], ["y"], to=TensorProto.FLOAT8E8M0), {}),
-    (N("Binarizer", ["t"], ["y"], domain="ai.onnx.ml", threshold=0.0), {}),
+# "t" is a transposed input.
+TURNED = [
+    "y = QuantizeLinear(t, s, z)",
+    "y, a, b = DynamicQuantizeLinear(t)",
+    "n, y, r = LayerNormalization <axis = 2> (t, w)",
+    "n, m, y = LayerNormalization <axis = 2> (t, w)",
+    "y = Cast <to = 24> (t)",
+    "y = ai.onnx.ml.Binarizer <threshold = 0.0> (t)",
 ]
 
 
-@pytest.mark.parametrize(("node", "weights"), TURNED, ids=[node.op_type for node, _ in TURNED])
-def test_what_an_operator_makes_lies_in_row_major_order(node: onnx.NodeProto, weights: dict[str, Any]) -> None:
-    graph = helper.make_graph(
-        [N("Transpose", ["x"], ["t"], perm=[3, 2, 1, 0]), node],
-        "g",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, (3, 2, 5, 4))],
-        [helper.make_tensor_value_info("y", 0, None)],
-        [numpy_helper.from_array(np.array(value), name) for name, value in weights.items()],
-    )
-    opsets = [helper.make_opsetid("", 24), helper.make_opsetid("ai.onnx.ml", 1)]
-    made = kvviz.load(helper.make_model(graph, opset_imports=opsets, ir_version=12))
-    y = kvviz.run(made, {"x": np.ones((3, 2, 5, 4), np.float32)}).outputs["y"]
+@pytest.mark.parametrize("op", TURNED)
+def test_what_an_operator_makes_lies_in_row_major_order(op: str) -> None:
+    graph = graph_of(f"""(float[3,2,5,4] x) => (float[a,b,c,d] y) <float s = {{1}}, int8 z = {{0}},
+        float[2,3] w = {{1, 1, 1, 1, 1, 1}}> {{ t = Transpose <perm = [3, 2, 1, 0]> (x) {op} }}""", 24)  # fmt: skip
+    y = kvviz.run(graph, {"x": np.ones((3, 2, 5, 4), np.float32)}).outputs["y"]
     assert y.flags.c_contiguous
 
 

@@ -16,12 +16,11 @@ from onnx import helper, numpy_helper
 import kvviz
 from kvviz.decode.run_sessions import SingleRun
 from kvviz.decode.token_loop import DecodeSession
-from kvviz.errors import KvvizError, ReplayError, UnknownValueError
+from kvviz.errors import KvvizError, UnknownValueError
 from kvviz.memory.ghosts import ghost, is_ghost, with_room
 from tests.engine.dry_and_real import assert_agree, assert_steps_agree
 from tests.engine.graphs import graph_of
-from tests.engine.random_graphs import Example, examples
-from tests.engine.test_invariants import feeds
+from tests.engine.random_graphs import Example, examples, feeds
 from tests.engine.untouchable import POLICIES, cases, without_contents
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -173,11 +172,6 @@ def test_a_shape_that_depends_on_data_is_asked_for_by_the_name_of_its_node() -> 
     assert_agree(dry, kvviz.run(graph, {"x": x}))
 
 
-def test_a_flattened_array_is_a_copy_where_its_strides_allow_no_view() -> None:
-    graph = graph_of("g (float[2, 3] x) => (float[a, b] y) { t = Transpose(x) y = Flatten <axis = 0> (t) }")
-    assert_agree(kvviz.dry(graph), kvviz.run(graph, {"x": np.ones((2, 3), np.float32)}))
-
-
 BRANCHING = """g (float[2, 3] x) => (float[a, b] y) {
     sum = ReduceSum <keepdims = 0> (x)
     go = Cast <to = 9> (sum)
@@ -208,26 +202,6 @@ def test_an_array_that_is_overwritten_with_what_is_not_known_is_not_known_any_mo
         target = Cast <to = 7> (lost) y = ConstantOfShape(target) }"""
     with pytest.raises(UnknownValueError, match="node 'y'"):
         kvviz.dry(graph_of(text))
-
-
-def test_a_dry_trace_says_what_it_is_and_gives_no_numbers() -> None:
-    graph = kvviz.load(ROOT / "assets/models/o01_optimum_llama/model.onnx")
-    trace = kvviz.dry(graph, prompt_tokens=3, max_new_tokens=3)
-    for name in ("outputs", "tokens", "logits"):
-        with pytest.raises(ReplayError, match="not recorded"):
-            getattr(trace, name)
-    with pytest.raises(ReplayError, match="not recorded"):
-        trace.value("logits")
-
-
-def test_a_saved_dry_trace_is_dry(tmp_path: Path) -> None:
-    graph = kvviz.load(ROOT / "assets/models/o01_optimum_llama/model.onnx")
-    trace = kvviz.dry(graph, prompt_tokens=3, max_new_tokens=3)
-    trace.save(tmp_path / "dry.kvviz")
-    again = kvviz.Trace.load(tmp_path / "dry.kvviz")
-    assert again.dry and again.peak_bytes == trace.peak_bytes
-    with pytest.raises(ReplayError, match="not recorded"):
-        _ = again.tokens
 
 
 def test_a_fix_of_a_dry_trace_is_tried_dry_and_saves_what_it_saves_in_numbers() -> None:

@@ -16,8 +16,7 @@ from kvviz.graph.model import Graph
 from kvviz.trace.outcome import copied_in_all
 from tests.engine.cache_graphs import CacheExample, cache_example
 from tests.engine.cache_layouts import given as given_caches
-from tests.engine.random_graphs import Example, examples
-from tests.engine.test_invariants import feeds
+from tests.engine.random_graphs import Example, examples, feeds
 from tests.test_models import DECODERS, VAD, graph_of
 
 POLICIES = [kvviz.policies.never, kvviz.policies.rten, kvviz.policies.onnxruntime]

@@ -6,16 +6,15 @@ plans (the first one of a graph) as in one that only runs.
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
 
 import kvviz
 from kvviz import policies
 from kvviz.runtimes.schedules import depth_first, least_live
+from tests.engine.graphs import graph_of
 from tests.engine.test_schedules import with_schedule
 from tests.graph.build import model, node
 from tests.work import lines_of
@@ -105,17 +104,11 @@ def test_twice_the_nodes_are_about_twice_the_work(make: Callable[[int], onnx.Mod
 MANY = 100_000
 
 
-def split(outputs: int) -> Any:
-    names = [f"o{place}" for place in range(outputs)]
-    node = helper.make_node("Split", ["x"], names, axis=0, num_outputs=outputs)
-    given = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [outputs])]
-    made = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in names]
-    graph = helper.make_graph([node], "split", given, made)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
-
-
 def run(outputs: int) -> kvviz.Trace:
-    return kvviz.run(kvviz.load(split(outputs)), {"x": np.arange(outputs, dtype=np.float32)})
+    names = [f"o{place}" for place in range(outputs)]
+    made = ", ".join(f"float[1] {name}" for name in names)
+    text = f"g (float[{outputs}] x) => ({made}) {{ {', '.join(names)} = Split <num_outputs = {outputs}> (x) }}"
+    return kvviz.run(graph_of(text, 18), {"x": np.arange(outputs, dtype=np.float32)})
 
 
 def test_a_split_into_a_hundred_thousand_parts_is_run() -> None:

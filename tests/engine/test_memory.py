@@ -1,12 +1,16 @@
 """Bytes allocated, written, copied and alive, and who may write where."""
 
+from typing import Any
+
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
 
 import kvviz
 from kvviz import Policy
 from kvviz.memory.storage import POISON, Pool
 from tests.engine.graphs import graph_of, numbers, run, step_of
+from tests.engine.random_graphs import Example, assert_same_bits, examples, feeds
 
 X = {"x": numbers(4, 8)}
 SIZE = 4 * 8 * 4
@@ -57,16 +61,6 @@ def test_a_part_of_a_reserved_block_is_not_taken_for_the_block() -> None:
     assert [b.code for b in trace.steps[-1].decision.blockers] == ["NO_CAPACITY"]
 
 
-def test_two_presents_of_one_past_do_not_write_the_same_room() -> None:
-    text = """g (float[1, N, 2] past, float[1, 1, 2] new) => (float[1, M, 2] y, float[1, M, 2] z) {
-        other = Neg(new) y = Concat <axis = 1> (past, new) z = Concat <axis = 1> (past, other) }"""
-    past, new = numbers(1, 3, 2), numbers(1, 1, 2)
-    trace = run(text, {"past": kvviz.reserve(past, 1, 9), "new": new}, donate=["past"])
-    np.testing.assert_array_equal(trace.outputs["y"], np.concatenate([past, new], 1))
-    np.testing.assert_array_equal(trace.outputs["z"], np.concatenate([past, -new], 1))
-    assert [s.decision.dispatch for s in trace.steps] == ["run", "in_place", "run"]
-
-
 def pooled(smallest: int = 0) -> Policy:
     return Policy("pooled", in_place=kvviz.policies.never.in_place, pool=lambda: Pool(smallest))
 
@@ -106,9 +100,9 @@ def test_a_pooled_storage_forgets_the_room_that_it_had_in_its_last_life() -> Non
 
 def test_a_dead_storage_is_overwritten_with_a_pattern_in_poison_mode() -> None:
     text = "g (float[4, 8] x) => (float[8] y) <int64[1] z = {0}> { y = ReduceSum <keepdims = 0> (x, z) }"
-    for given in (X["x"].copy(), kvviz.reserve(X["x"], 0, 6), np.asfortranarray(X["x"])):
-        trace = kvviz.run(graph_of(text), {"x": given}, donate=["x"], poison=True)
-        assert set(given.tobytes()) == {POISON}
+    for x in (X["x"].copy(), kvviz.reserve(X["x"], 0, 6), np.asfortranarray(X["x"])):
+        trace = kvviz.run(graph_of(text), {"x": x}, donate=["x"], poison=True)
+        assert set(x.tobytes()) == {POISON}
         np.testing.assert_allclose(trace.outputs["y"], X["x"].sum(0), rtol=1e-5)
 
 
@@ -133,3 +127,87 @@ def test_a_block_that_the_pool_of_rten_thinks_is_larger_becomes_larger() -> None
     for step in trace.steps:
         for out in step.outs:
             assert out.offset + out.nbytes <= trace.storages[out.storage].capacity
+
+
+POLICIES = ["ideal", "never", "rten", "onnxruntime"]
+# What moves data that was there before, and how much of its output that is.
+MOVES: dict[str, tuple[str, dict[str, Any], int]] = {
+    "Concat": (
+        "g (float[1, 5, 8] x, float[1, 2, 8] n) => (float[1, 7, 8] y) { p = Exp(x) [op] y = Concat <axis = 1> (p, n) }",
+        {"x": numbers(1, 5, 8), "n": numbers(1, 2, 8)},
+        5 * 8 * 4,
+    ),
+    "Transpose": (
+        "g (float[4, 8] x) => (float[8, 4] y) { p = Exp(x) [op] t = Transpose(p) y = Neg(t) }",
+        {"x": numbers(4, 8)},
+        4 * 8 * 4,
+    ),
+    "Slice": (
+        "g (float[8, 8] x) => (float[4, 8] y) <int64[1] a = {2}, int64[1] b = {6}> "
+        "{ p = Exp(x) [op] t = Slice(p, a, b) y = Neg(t) }",
+        {"x": numbers(8, 8)},
+        4 * 8 * 4,
+    ),
+    "Expand": (
+        "g (float[1, 8] x) => (float[8, 8] y) <int64[2] n = {8, 8}> { p = Exp(x) [op] t = Expand(p, n) y = Neg(t) }",
+        {"x": numbers(1, 8)},
+        8 * 8 * 4,
+    ),
+}
+SCATTER = """g (float[8, 8] x, int64[2, 1] at, float[2, 8] u) => (float[8, 8] y) {
+    p = Exp(x) [op] y = ScatterND(p, at, u) }"""
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("op", MOVES)
+def test_an_op_that_moves_data_copies_it_unless_it_gives_a_view(op: str, policy: str) -> None:
+    text, inputs, moved = MOVES[op]
+    step = step_of(run(text, inputs, policy=policy), "op")
+    (out,) = step.outs
+    assert (step.written, step.copied) == ((0, 0) if out.how == "view" else (out.nbytes, moved))
+    assert step.allocated == (out.nbytes if out.how == "new" else 0)
+    assert out.how == "new" or op != "Concat"
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_scatter_writes_its_updates_and_copies_the_rest_where_it_has_a_block_of_its_own(policy: str) -> None:
+    feeds = {"x": numbers(8, 8), "at": np.array([[1], [3]]), "u": numbers(2, 8)}
+    step = step_of(run(SCATTER, feeds, policy=policy), "op")
+    updates, whole = 2 * 8 * 4, 8 * 8 * 4
+    in_place = step.outs[0].how == "in place"
+    assert (step.written, step.copied) == ((updates, 0) if in_place else (whole + updates, whole))
+    assert in_place == (policy == "ideal")
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_an_append_with_room_writes_its_rows_and_one_without_all_of_them(policy: str) -> None:
+    text = "g (float[1, s, 8] past, float[1, 2, 8] n) => (float[1, t, 8] y) { [op] y = Concat <axis = 1> (past, n) }"
+    past = kvviz.reserve(numbers(1, 5, 8), 1, 16)
+    trace = kvviz.run(graph_of(text), {"past": past, "n": numbers(1, 2, 8)}, donate=["past"], policy=policy)
+    step, row = step_of(trace, "op"), 8 * 4
+    appended = policy in ("ideal", "rten")
+    assert step.outs[0].how == ("append" if appended else "new")
+    assert (step.written, step.copied) == ((2 * row, 0) if appended else (7 * row, 5 * row))
+    np.testing.assert_array_equal(trace.outputs["y"][:, 5:], numbers(1, 2, 8))
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_an_op_that_computes_writes_its_output_and_copies_nothing(policy: str) -> None:
+    text = "g (float[8, 8] x) => (float[8, 8] y) { p = Exp(x) q = Neg(p) [op] y = Add(q, x) }"
+    step = step_of(run(text, {"x": numbers(8, 8)}, policy=policy), "op")
+    assert (step.written, step.copied) == (256, 0)
+
+
+many = settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+
+
+@many
+@given(example=examples())
+def test_a_pool_changes_no_bit_and_allocates_no_more(example: Example) -> None:
+    graph = kvviz.load(example.model)
+    plain = kvviz.run(graph, feeds(example), donate=example.donate)
+    reused = kvviz.run(graph, feeds(example), donate=example.donate, policy=Policy("pooled", pool=Pool), poison=True)
+    assert_same_bits(plain, reused)
+    assert reused.bytes_allocated <= plain.bytes_allocated
+    assert reused.bytes_written == plain.bytes_written
+    assert reused.peak_bytes == max(step.live_bytes for step in reused.steps)

@@ -20,8 +20,7 @@ from kvviz.runtimes.rten import output_identity
 from kvviz.trace.blockers import NO_CAPACITY
 from kvviz.trace.schema.events import VIEW
 from tests.engine.dry_and_real import facts
-from tests.engine.random_graphs import Example, examples
-from tests.engine.test_invariants import feeds
+from tests.engine.random_graphs import Example, examples, feeds
 from tests.engine.untouchable import cases
 
 POLICIES = ["ideal", "never", "rten", "onnxruntime"]

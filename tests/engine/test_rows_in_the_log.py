@@ -136,7 +136,6 @@ FORMS = [("tensor_scatter", {}), ("static_scatter_nd", {}), ("gqa", {"cache": "s
 
 @pytest.mark.parametrize(("form", "options"), FORMS)
 def test_a_decode_writes_one_row_a_token_into_each_cache(form: str, options: dict[str, Any]) -> None:
-    # given
     trace = kvviz.decode(graph(form), [1, 2, 3], 3, progress=False, **options)
     for cache in trace.caches:
         # The first run of a cache that lies turned in its block makes a block of its own.
@@ -146,7 +145,6 @@ def test_a_decode_writes_one_row_a_token_into_each_cache(form: str, options: dic
             past = next(bound for bound in binding if bound.name == cache.input)
             steps = range(run.first, run.last)
             places = set().union(*(written(trace, step).get(past.storage, set()) for step in steps))
-            # then
             assert past.shape is not None and cache.axis is not None
             assert len(places) == past.nbytes // past.shape[cache.axis]
 

@@ -25,7 +25,7 @@ from kvviz.runtimes.named_policies import NAMES, find_policy, named
 from kvviz.runtimes.schedules import Picks
 from tests.engine.cache_graphs import LAYOUTS, CacheExample, cache_example
 from tests.engine.cache_layouts import given
-from tests.engine.graphs import numbers, ort_run, proto_of
+from tests.engine.graphs import graph_of, numbers, ort_run
 
 POLICIES = ("ideal", "rten", "onnxruntime")
 MOST, GRAPHS = 40, 200
@@ -162,7 +162,7 @@ def two_pasts(second: str) -> Graph:
     text = f"""agraph (float[1, 1, 1, 4] q, float[1, 1, 1, 4] k, float[1, 1, 1, 4] v, float[1, 1, P, 4] past,
         float[1, 1, P, 4] other) => (float[1, 1, 1, 4] y, float[1, 1, T, 4] keys, float[1, 1, T, 4] values)
         {{ y, keys, values = Attention (q, k, v, , past, {second}) }}"""
-    return kvviz.load(proto_of(text, 23))
+    return graph_of(text, 23)
 
 
 @pytest.mark.parametrize("name", POLICIES)
@@ -172,9 +172,7 @@ def test_one_room_does_not_take_the_rows_of_keys_and_of_values(name: str, second
     graph, past = two_pasts(second), kvviz.reserve(numbers(1, 1, 3, 4), 2, 8)
     feeds = {letter: numbers(1, 1, 1, 4, seed=i) for i, letter in enumerate("qkv")}
     meant = kvviz.run(graph, {**feeds, "past": past.copy(), "other": past.copy()}, policy="never").outputs
-    # when
     trace = kvviz.run(graph, {**feeds, "past": past, "other": past}, donate=["past", "other"], policy=name)
-    # then
     assert all(equal(output, meant[output_name]) for output_name, output in trace.outputs.items())
     if name == "ideal":
         assert [blocker.code for blocker in trace.steps[0].decision.blockers] == [code, code]
@@ -199,10 +197,8 @@ def test_a_buffer_whose_rows_lie_crosswise_is_not_written_in_place() -> None:
         a = Neg (x) past = Transpose <perm = [0, 2, 1, 3]> (a) v = Neg (past)
         y, keys, values = com.microsoft.GroupQueryAttention <num_heads = 4, kv_num_heads = 4> (
             q, q, q, past, v, last, n) }"""
-    proto = proto_of(text)
-    proto.opset_import.add(domain="com.microsoft", version=1)
     feeds = {"x": numbers(1, 2, 4, 8), "q": numbers(1, 1, 32), "last": np.array([1], np.int32), "n": np.int32(2)}
-    graph = kvviz.load(proto)
+    graph = graph_of(text)
     trace = kvviz.run(graph, feeds)
     step = next(step for step in trace.steps if step.op_type == "GroupQueryAttention")
     assert [(b.code, b.input) for b in step.decision.blockers] == [("NOT_CONTIGUOUS", "past")]

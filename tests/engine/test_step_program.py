@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given as given_that
 from hypothesis import settings
 from hypothesis import strategies as st
-from onnx import helper
 
 import kvviz
 from kvviz.decode.run_sessions import SingleRun
@@ -201,13 +200,8 @@ def test_ops_with_several_outputs_are_logged_alike(sizes: list[int]) -> None:
 
 @pytest.mark.parametrize("rows", [[1, 1, 1, 1, 0, 1, 2], [1, 3, 2, 3, 0, 3, 20], [0, 0, 0, 1]])
 def test_what_is_appended_to_is_logged_alike_whatever_comes(rows: list[int]) -> None:
-    names = ["x", "a", "b", "c"]
-    nodes = [helper.make_node(op, [x], [y]) for op, x, y in zip(["Neg", "Exp", "Tanh"], names, names[1:])]
-    nodes += [helper.make_node("Concat", ["past", "c"], ["all"], axis=0), helper.make_node("Neg", ["all"], ["y"])]
-    value = helper.make_tensor_value_info
-    ends = [value(name, 1, [None, 3]) for name in ("x", "past", "all", "y")]
-    made = helper.make_graph(nodes, "appending", ends[:2], ends[2:])
-    graph = kvviz.load(helper.make_model(made, opset_imports=[helper.make_opsetid("", 18)], ir_version=10))
+    graph = graph_of("""appending (float[n, 3] x, float[p, 3] past) => (float[q, 3] all, float[q, 3] y) {
+        a = Neg (x) b = Exp (a) c = Tanh (b) all = Concat <axis = 0> (past, c) y = Neg (all) }""", 18)  # fmt: skip
     found: list[list] = [[], []]
     for programs in (True, False):
         with counted(programs):

@@ -44,12 +44,6 @@ def test_steps_are_a_sequence() -> None:
             steps[outside]
 
 
-def test_rows_of_a_run_are_found_by_its_marks() -> None:
-    trace = make("concat")
-    assert [(r.first, r.last) for r in trace.runs] == [(554 * k, 554 * (k + 1)) for k in range(3)]
-    assert {s.run for s in trace.steps[trace.runs[1].first : trace.runs[1].last]} == {1}
-
-
 def test_a_loaded_graph_knows_the_types_of_its_values(tmp_path: Path) -> None:
     text = """g (float16[n, 2] x, int64 i, seq(float[2]) s) => (float16[n, 2] y, float[2] t) {
         y = Neg(x) t = SequenceAt(s, i) }"""
@@ -89,7 +83,6 @@ def test_an_element_of_a_sequence_is_as_old_as_the_sequence(handed: str) -> None
         y = Loop (n, "", x) <body = b (int64 i, bool go, float[64] v) => (bool on, float[64] w)
             {{ on = Identity(go) u = Sin(v) p = Cos(v) q = Sum(u, p, v) e = SequenceAt(s, o) w = {handed} }}> }}"""
     trace = run(text, {"x": numbers(64), "n": np.array(4)}, policy="rten")
-    # then
     assert all(out.nbytes == 0 for out in trace.steps[0].outs)
     copies = [bound.storage for frame in trace.frames for bound in frame.bindings if bound.how == "captured by value"]
     assert len(copies) == 4
@@ -102,12 +95,9 @@ def test_an_element_of_a_sequence_is_as_old_as_the_sequence(handed: str) -> None
 
 
 def test_a_trace_and_its_report_are_pickled_as_a_file_holds_them() -> None:
-    # given
     graph = kvviz.load(MODELS / "storyteller" / "concat" / "model.onnx")
     trace = kvviz.decode(graph, [1, 5, 9], 3, kv_capacity=8, progress=False)
-    # when
     again, report = pickle.loads(pickle.dumps((trace, kvviz.explain(trace))))
-    # then
     assert [(s.node, s.outs, s.freed, s.decision) for s in again.steps] == [
         (s.node, s.outs, s.freed, s.decision) for s in trace.steps
     ]
@@ -125,10 +115,8 @@ def test_a_scan_that_was_saved_knows_what_it_carries(tmp_path: Path) -> None:
         {"x": numbers(3, 2), "s": numbers(2)},
         policy="rten",
     )
-    # when
     trace.save(tmp_path / "trace")
     loaded = kvviz.Trace.load(tmp_path / "trace")
-    # then
     assert kvviz.explain(loaded).held_too_long == kvviz.explain(trace).held_too_long
     assert kvviz.hazards(loaded) == kvviz.hazards(trace) == ()
 

@@ -18,8 +18,7 @@ from kvviz.runtimes.schedules import depth_first
 from kvviz.trace.schema.events import VIEW
 from kvviz.view.compare import Comparison, compare
 from tests.engine.graphs import graph_of, numbers, run
-from tests.engine.random_graphs import Example, examples
-from tests.engine.test_invariants import feeds
+from tests.engine.random_graphs import Example, examples, feeds
 from tests.graph.build import MODELS
 
 many = settings(max_examples=50, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])

@@ -211,7 +211,6 @@ def test_room_after_a_run_keeps_the_capacity_and_says_so() -> None:
     options: dict[str, Any] = {"max_new_tokens": 9, "progress": False}
     trace = kvviz.decode(graph, [1, 5, 9], kv_capacity=16, **options)
     fix = next(entry.fix for entry in explain(trace).missed if entry.fix and entry.fix.kind == "grow_after")
-    # when
     after = fix.apply()
     # then caches are moved once, into blocks of the capacity; without it again and again
     without = kvviz.decode(graph, [1, 5, 9], growth="after", **options)
@@ -230,10 +229,8 @@ def test_no_capacity_is_offered_for_caches_that_the_caller_gave(
     # given: a decode that begins with caches of the caller's, for which a capacity is not meant
     past = {name: np.ones((1, HEADS, rows, SIZE), np.float32) for name in NAMES}
     inputs = {name: kvviz.reserve(array, 2, rows + room) if room else array for name, array in past.items()}
-    # when
     trace = kvviz.decode(kvviz.load(concat().proto), [3, 7], 4, inputs, donate=list(NAMES) * donated, progress=False)
     trace.save(tmp_path / "trace")
-    # then
     # A loaded trace does not tell an empty cache of the caller's from one of the decode's own.
     for one in (trace, Trace.load(tmp_path / "trace") if rows else trace):
         kinds = {fix.kind for _, _, fix in offered(one)}

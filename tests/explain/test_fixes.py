@@ -17,8 +17,7 @@ from kvviz.trace.index.value_index import index_of
 from kvviz.trace.reasons import is_missed
 from kvviz.trace.schema.events import IN_PLACE
 from tests.engine.graphs import graph_of as parsed
-from tests.engine.random_graphs import Example, examples
-from tests.engine.test_invariants import feeds
+from tests.engine.random_graphs import Example, examples, feeds
 from tests.explain.applying import offered, problems
 from tests.explain.nested_graphs import nested
 from tests.graph.build import FILES, MODELS, file_id
@@ -260,9 +259,7 @@ def test_no_fix_donates_an_array_whose_rows_are_one(policy: str) -> None:
     graph = parsed("""g (float[2, 3] x, float[3] w) => (float[1, 6] f, float[2, 3] n, float[2, 3] y) {
         f = Flatten <axis = 0> (x) n = Neg(x) y = Add (x, w) }""")
     feeds = {"w": np.arange(3, dtype=np.float32), "x": np.broadcast_to(np.ones(3, np.float32), (2, 3))}
-    # when
     trace = kvviz.run(graph, feeds, policy=policy)
-    # then
     assert not [fix.label for _, _, fix in offered(trace) if "donate x" in fix.label] and problems(trace) == []
 
 
@@ -272,9 +269,7 @@ def test_no_fix_is_offered_where_inputs_cannot_be_laid_out_again_as_they_were(po
     graph = parsed("g (float[2, 3] x) => (float[2, 3] y, float[6] n, float[6] e) <int64[1] m = {-1}> {"
                    "f = Reshape (x, m) n = Neg (f) e = Exp (f) y = Neg (x) }")  # fmt: skip
     x = np.lib.stride_tricks.as_strided(np.arange(9, dtype=np.float32), (2, 3), (20, 4))
-    # when
     trace, packed = (kvviz.run(graph, {"x": given}, policy=policy) for given in (x, x.copy()))
-    # then
     assert offered(trace) == [] and problems(packed) == [] and (offered(packed) or policy == "onnxruntime")
 
 
@@ -285,9 +280,7 @@ def test_no_fix_lets_an_op_without_new_rows_take_a_row_that_lies_as_no_new_one_d
         y = Concat <axis = 0> (x, none) }""")
     block = np.arange(3 + wide, dtype=np.float32)
     odd = block.reshape(1, -1)[:, :3] if wide else block[None]
-    # when
     traces = [kvviz.run(graph, {"x": x}, policy="never") for x in (odd, block[:3].reshape(1, 3).copy())]
-    # then
     assert [len(offered(trace)) for trace in traces] == [0, 1]
     assert [problems(trace) for trace in traces] == [[], []]
 
@@ -299,9 +292,7 @@ def test_what_a_dropped_output_alone_needs_moves_no_other_reader(policy: str) ->
         v = Identity (x) u = Identity (x) y = Neg (x) [exp] q = Exp (u)
         f = If (c) <then_branch = t () => (float[2, 3] p) { k = Abs (q) p = Identity (v) },
                     else_branch = e () => (float[2, 3] o) { l = Abs (q) o = Identity (v) }> }""")
-    # when
     trace = kvviz.run(graph, {"x": np.ones((2, 3), np.float32), "c": np.array(True)}, donate=["x"], policy=policy)
-    # then
     labels = [fix.label for step, _, fix in offered(trace) if trace.steps[step].op_type == "Neg"]
     assert [label.partition(" and policy")[0] for label in labels] == ["run Exp first and drop output f"]
     assert problems(trace) == []
@@ -312,11 +303,9 @@ def test_no_fix_is_offered_for_what_a_sequence_holds(policy: str) -> None:
     # given: an input that could be donated, were it not an element of a sequence that is handed out
     text = "g (float[64] x) => (float[64] y, {}) {{ s = {} (x) y = Neg(x) }}"
     kinds = [("seq(float[64]) s", "SequenceConstruct"), ("float[64] s", "Abs")]
-    # when
     held, free = (
         kvviz.run(parsed(text.format(*kind)), {"x": np.ones(64, np.float32)}, policy=policy) for kind in kinds
     )
-    # then
     assert offered(held) == [] and problems(held) == []
     assert offered(free) and problems(free) == []
 
@@ -328,9 +317,7 @@ def test_no_fix_writes_to_what_expand_spread_however_small_the_part(part: str, p
     graph = parsed(f"""g (float[1] x) => (float[1] y)
         <int64[1] zero = {{0}}, int64[1] one = {{1}}, int64[2] two = {{1, 1}}> {{
         d = Expand (x, two) s = Squeeze (d, zero) v = {part} y = Neg (v) }}""")
-    # when
     trace = kvviz.run(graph, {"x": np.ones(1, np.float32)}, policy=policy)
-    # then
     neg = trace.steps[-1]
     assert neg.decision.blockers and neg.decision.dispatch == "run" and problems(trace) == []
 

@@ -10,8 +10,7 @@ import kvviz
 from kvviz.explain.summary import Missed
 from kvviz.fixes.changes import FixDims
 from tests.engine.graphs import ort_run
-from tests.engine.random_graphs import Example, examples
-from tests.engine.test_invariants import feeds
+from tests.engine.random_graphs import Example, examples, feeds
 from tests.explain.applying import offered, problems, same_results
 from tests.explain.nested_graphs import nested
 from tests.explain.test_fixes import DECODERS, decoded
@@ -56,7 +55,6 @@ def dims_fixed(trace: kvviz.Trace) -> int:
 
 
 def test_one_fix_gives_all_ops_that_only_lack_numbers_their_input() -> None:
-    # given
     trace = run(speech())
     entries: tuple[Missed, ...] = kvviz.explain(trace).missed
     assert {entry.node for entry in entries} == {"relu", "sigmoid", "softmax"}
@@ -64,9 +62,7 @@ def test_one_fix_gives_all_ops_that_only_lack_numbers_their_input() -> None:
     (fix,) = fixes.values()
     assert (fix.kind, fix.label) == ("fix_dims", "fix the free dimensions")
     assert fix.changes == (FixDims((("x", 0, 2), ("x", 2, 12))),)
-    # when
     after = fix.apply()
-    # then
     assert kvviz.explain(after).missed == () and same_results(trace, after)
     assert after.bytes_allocated < trace.bytes_allocated and after.peak_bytes < trace.peak_bytes
     assert problems(trace) == []

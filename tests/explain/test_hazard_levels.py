@@ -12,7 +12,6 @@ from tests.engine.graphs import numbers, run
 from tests.engine.random_graphs import Example, examples
 from tests.explain.recorded_by_hand import recordings
 from tests.outside import pairs
-from tests.trace.recordings import copy_into_view
 
 
 @settings(max_examples=200)
@@ -37,21 +36,6 @@ def test_hazards_of_a_run_are_those_that_trying_every_pair_finds(example: Exampl
 def _kinds(trace: kvviz.Trace, level: Level = "exact", ordered: bool = False) -> list[tuple]:
     found = kvviz.hazards(trace, level, ordered)
     return [(h.kind, h.first, h.second, h.root, h.bytes, h.ordered, h.broken) for h in found]
-
-
-def test_a_chain_in_place_has_all_three_kinds_between_neighbours_only() -> None:
-    # given three ops that each overwrite what the one before wrote: y, z and w lie in the storage of y
-    text = "g (float[6] x) => (float[6] w) { y = Neg (x) z = Relu (y) w = Exp (z) }"
-    trace = run(text, {"x": numbers(6)})
-    # then
-    assert kvviz.hazards(trace) == ()
-    assert _kinds(trace, ordered=True) == [
-        ("RAW", 0, 1, "y", 24, True, False),
-        ("WAW", 0, 1, "y", 24, True, False),
-        ("RAW", 1, 2, "y", 24, True, False),
-        ("WAR", 1, 2, "y", 24, True, False),
-        ("WAW", 1, 2, "y", 24, True, False),
-    ]
 
 
 def test_another_level_is_refused() -> None:
@@ -96,15 +80,6 @@ def test_rows_that_are_known_do_not_conflict_with_others() -> None:
     assert _kinds(_cache("wv").finish()) == []
     assert _kinds(_cache("wv").finish(), "range") == [("RAW", 1, 2, "cache", 2 * 68, False, False)]
     assert _kinds(_cache("wv").finish(), "root") == [("RAW", 1, 2, "cache", 8 * 68, False, False)]
-
-
-def test_a_copy_into_a_view_is_read_by_way_of_no_edge() -> None:
-    # given a cache that each token copies one row into, and that is read by way of another view of it
-    found = [h for h in kvviz.hazards(copy_into_view()) if h.kind == "RAW"]
-    assert [(h.first, h.second, h.root, h.bytes, h.ordered, h.broken) for h in found] == [
-        (3, 5, "cache_k_l0", 68, False, False),
-        (9, 11, "cache_k_l0", 68, False, False),
-    ]
 
 
 def test_an_append_to_a_block_of_the_caller_rivals_who_reads_the_block_later() -> None:

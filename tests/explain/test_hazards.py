@@ -100,9 +100,7 @@ def test_reading_what_an_ancestor_has_overwritten_is_a_broken_war_in_every_order
     # given a sum that needs both the cache as it was and the op that was told to overwrite it
     text = """g (float[3] past) => (float[3] present, float[3] sum) {
         [write] present = Neg(past) [both] sum = Add(past, present) }"""
-    # when
     (order,) = orders(graph_of(text), {"past": np.ones(3, np.float32)}, donate=["past"], policy=bound)
-    # then
     assert order.wrong == ("sum",)
     assert [(h.kind, h.broken, h.value) for h in order.hazards] == [("WAR", True, "past")]
     assert "after Neg write has overwritten it" in order.hazards[0].sentence

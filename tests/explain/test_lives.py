@@ -123,10 +123,8 @@ def test_what_a_loop_puts_together_may_make_the_buffer_larger_that_it_is_put_int
         e, s = Loop (n, "", c) <body = b (int64 j, bool go, int64[12] v) => (bool on, int64[12] w, int64[12] u)
             { on = Identity(go) w = Neg(v) u = Abs(v) }> }"""
     feeds = {"x": numbers(48), "n": np.array(trips), "i": np.arange(12)}
-    # when
     trace = kvviz.run(graph_of(text), feeds, policy="rten")
     trace.save(tmp_path / "trace")
-    # then
     for told in (trace, Trace.load(tmp_path / "trace")):
         (block,) = [storage for storage in told.storages if storage.name == "a"]
         loop = next(step for step in told.steps if step.op_type == "Loop")

@@ -133,13 +133,10 @@ def test_a_lane_says_what_its_order_breaks_and_no_more_than_can_be_read() -> Non
 
 
 def test_two_orders_are_named_by_their_titles_and_share_one_cursor() -> None:
-    # given
     graph = SEEDS["seed_write_first"]().graph
     found = reorder(graph, [2, 3, 0, 1])
     assert pair_labels(found.before, found.trace) == ("as listed", "own order")
-    # when
     pair = Pair(found.before, found.trace)
-    # then
     order, value = pair.lanes[1]["order"], pair.lanes[1]["value"]
     assert [one[:4] for one in order["broken"]] == [["RAW", 1, 3, 32]]
     assert value["step"] == 1 and "kq" in value["sentence"]

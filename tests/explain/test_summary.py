@@ -1,7 +1,9 @@
 """Counts, the missed list and the peak: that they add up, and that they say what happened."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,9 +14,13 @@ from kvviz.explain.sentences import nearest
 from kvviz.explain.summary import counts, missed
 from kvviz.graph.cache_pairs import cache_pairs
 from kvviz.memory.storage import Pool
+from kvviz.report.faces.report_text import report_text
 from kvviz.trace.blockers import Blocker, BlockerCode
+from tests.bench.growth import made
+from tests.engine.graphs import graph_of
 from tests.explain.test_fixes import DECODERS, decoded
 from tests.graph.build import MODELS, file_id, graph, model, node
+from tests.work import lines_of
 
 
 def adds_up(found: Peak, trace: kvviz.Trace) -> bool:
@@ -34,12 +40,10 @@ def test_the_number_in_place_is_that_of_the_steps_that_share_what_they_wrote(pat
 
 
 def test_what_the_appends_of_a_concat_cache_missed_is_the_past_of_every_run() -> None:
-    # given
     path = MODELS / "o01_optimum_llama" / "model.onnx"
     trace = decoded(path, 6)
     writers = {name for pair in cache_pairs(trace.graph) for name in pair.writer}
     row = 2 * 6 * 4  # two heads of six float32
-    # when
     entries = [entry for entry in missed(trace) if entry.node in writers]
     # then: a prompt of 5 tokens, so the runs find 0, 5, 6, 7, 8 and 9 rows
     assert len(entries) == 4
@@ -52,12 +56,9 @@ def test_what_the_appends_of_a_concat_cache_missed_is_the_past_of_every_run() ->
 
 
 def test_an_op_whose_input_is_read_later_is_missed_with_its_bytes_and_its_reader() -> None:
-    # given
     nodes = [node("Relu", "x", "a"), node("Neg", "a", "b", name="first"), node("Add", "a b", "y", name="second")]
     trace = kvviz.run(kvviz.load(model(nodes, ["x float 8"], ["y float 8"])), {"x": np.ones(8, np.float32)})
-    # when
     relu, neg = missed(trace)
-    # then
     assert (relu.op_type, relu.blockers[0].code) == ("Relu", BlockerCode.BORROWED_INPUT)
     assert (neg.node, neg.step, neg.bytes, neg.copied) == ("first", 1, 32, 0)
     assert [blocker.code for blocker in neg.blockers] == [BlockerCode.NOT_LAST_USE]
@@ -65,16 +66,12 @@ def test_an_op_whose_input_is_read_later_is_missed_with_its_bytes_and_its_reader
     assert counts(trace).in_place == 1
 
 
-def looped(trips: int) -> kvviz.Trace:
+def looped(trips: int, made: str = "Abs", policy: str = "ideal") -> kvviz.Trace:
     """A Loop whose body negates a captured value, which it may not overwrite."""
-    body = graph(
-        [node("Identity", "go", "go_on"), node("Neg", "outer", "n", name="neg"), node("Add", "carried n", "more")],
-        ["i int64 -", "go bool -", "carried float 4"],
-        ["go_on bool -", "more float 4", "n float 4"],
-    )
-    nodes = [node("Abs", "x", "outer"), node("Loop", "trips - x", "y all", body=body, name="loop")]
-    loaded = kvviz.load(model(nodes, ["x float 4"], ["y float 4", "all float ? 4"], trips=np.array(trips)))
-    return kvviz.run(loaded, {"x": np.ones(4, np.float32)})
+    text = f"""g (float[4] x) => (float[4] y, float[k, 4] all) <int64 trips = {{{trips}}}> {{ outer = {made}(x)
+        [loop] y, all = Loop (trips, "", x) <body = b (int64 i, bool go, float[4] v)
+            => (bool on, float[4] more, float[4] n) {{ on = Identity(go) [neg] n = Neg(outer) more = Add(v, n) }}> }}"""
+    return kvviz.run(graph_of(text, 18), {"x": np.ones(4, np.float32)}, policy=policy)
 
 
 def test_the_iterations_of_a_loop_are_one_entry_of_the_missed_list() -> None:
@@ -98,9 +95,7 @@ def test_a_peak_names_what_was_alive_and_nothing_else() -> None:
     wide, tall = np.ones((4, 64), np.float32), np.ones((64, 4), np.float32)
     nodes = [node("MatMul", "x w", "wide"), node("MatMul", "wide v", "slim"), node("MatMul", "slim w", "y")]
     loaded = kvviz.load(model(nodes, ["x float 4 4"], ["y float 4 64"], w=wide, v=tall))
-    # when
     found = peak(kvviz.run(loaded, {"x": np.ones((4, 4), np.float32)}))
-    # then
     assert found.step == 1
     assert {(part.name, part.origin, part.bytes) for part in found.parts} == {
         ("w", "weights", 1024),
@@ -159,9 +154,7 @@ def test_captured_values_that_a_loop_copies_are_listed_with_their_bytes_and_the_
     # given a body that takes over a copy in every turn
     row = next(row for row in trace.log if row.op.node.name == "loop")
     assert row.op.control == "Loop" and row.allocated >= row.copied >= 3 * 16
-    # when
     (entry,) = [entry for entry in missed(trace) if entry.node == "loop"]
-    # then
     assert (entry.bytes, entry.allocated, entry.copied, entry.op_type) == (48, 48, 48, "Loop")
     (reason,) = entry.blockers
     assert (str(reason.code), reason.input, reason.bytes, reason.fix) == ("POLICY", "outer", 48, None)
@@ -171,3 +164,31 @@ def test_captured_values_that_a_loop_copies_are_listed_with_their_bytes_and_the_
     # and under rules that lend it nothing is copied
     other = kvviz.run(loaded, {"x": np.ones(4, np.float32)}, policy="ideal")
     assert not [entry for entry in missed(other) if entry.node == "loop"]
+
+
+SIZES = {"chain": 500, "wide": 200, "loop": 120}
+
+
+def told(trace: kvviz.Trace) -> str:
+    return report_text(kvviz.explain(trace))
+
+
+def placed(trace: kvviz.Trace) -> list[Any]:
+    return [(step.outs, step.decision) for step in trace.steps]
+
+
+def work(name: str, size: int, policy: str, look: Callable[[Any], Any]) -> int:
+    model, inputs = made(name, size)
+    trace = kvviz.run(kvviz.load(model), inputs, donate=["x"], policy=policy)
+    return lines_of(lambda: look(trace))
+
+
+@pytest.mark.parametrize("name", SIZES)
+@pytest.mark.parametrize(
+    ("look", "policy"), [(told, "ideal"), (told, "onnxruntime"), (kvviz.hazards, "ideal"), (placed, "ideal")]
+)
+def test_four_times_the_ops_take_less_than_five_times_the_work(
+    name: str, look: Callable[[Any], Any], policy: str
+) -> None:
+    few, many = (work(name, size, policy, look) for size in (SIZES[name], 4 * SIZES[name]))
+    assert many < 5 * few

@@ -16,8 +16,7 @@ from kvviz.report.explain import Report
 from kvviz.report.faces.report_html import report_html
 from kvviz.report.faces.report_text import report_text
 from kvviz.trace.units import size
-from tests.engine.random_graphs import Example, examples
-from tests.engine.test_invariants import feeds
+from tests.engine.random_graphs import Example, examples, feeds
 from tests.explain.applying import same_results
 from tests.explain.nested_graphs import nested
 from tests.graph.build import MODELS, model, node

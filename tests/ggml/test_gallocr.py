@@ -13,7 +13,9 @@ from kvviz.ggml.graph.memory_plan import EXTERNAL, VIEW, MemoryPlan
 from kvviz.ggml.graph.tensor import INPUT, OUTPUT, Tensor, new_tensor
 from kvviz.ggml.order.gallocr import Address, FreeBlocks, plan_memory
 from kvviz.trace import blockers as b
-from tests.ggml.recordings import DATA
+from tests.ggml.recorded_lines import read_lines
+from tests.ggml.recordings import DATA, recording
+from tests.ggml.worst_case import reserved_graph
 
 OPS = json.loads((DATA / "ops.json").read_text("utf-8"))
 
@@ -163,7 +165,6 @@ def test_an_op_runs_in_place_exactly_where_ggml_lets_it(kind: str) -> None:
     # given an op of which nothing but its kind can stand in the way
     x = given("x")
     found = planned(op("o", kind, op("a", "SQR", x)))
-    # then
     assert (found.places[found.nodes[-1].node].source is not None) == (kind in OPS["can_inplace"])
 
 
@@ -177,3 +178,54 @@ def test_what_a_back_end_keeps_for_a_fused_op_is_not_taken_over_before_it_has_ru
     assert free.places[square].offset == free.places[a].offset
     assert kept.places[square].offset != kept.places[a].offset != kept.places[o].offset
     assert a in kept.nodes[-1].freed
+
+
+@pytest.mark.parametrize(
+    ("file", "first", "cells_seen", "hidden_embd"),
+    [
+        ("old_smollm2_cpy_fa_off_defrag", 0, 32, 0),
+        ("smollm2_fa_off", 0, 0, 576),
+        ("smollm2_fa_on_ubatch4", 1, 0, 576),
+        ("smollm2_fa_on_q8kv_shift", 0, 0, 576),
+        ("tiny_gemma3_fa_off", 0, 0, 32),
+        ("tiny_mamba", 0, 0, 32),
+    ],
+)
+def test_every_recorded_place_in_the_compute_buffer_is_that_of_the_plan(
+    file: str, first: int, cells_seen: int, hidden_embd: int
+) -> None:
+    recorded = read_lines(DATA / f"{file}.jsonl.gz")
+    config = recorded.meta["config"]
+    tokens = min(config["n_ctx"], config["n_ubatch"] or 512)
+    many, one = recorded.graphs[first : first + 2]
+    reserved, copies = reserved_graph(many, one, tokens, config["n_ctx"], cells_seen, hidden_embd)
+    plan = plan_memory(reserved)
+    assert plan.nbytes == recorded.buffers["compute"]
+    order = [copies[tensor] for tensor in (*many.leafs, *many.nodes)]
+    # Shifts and defragmentation are other graphs.
+    alike = [graph for graph in recorded.graphs if len(graph.nodes) == len(many.nodes)]
+    assert len(alike) >= 3
+    for graph in alike:
+        places = [
+            (tensor.address, plan.places[copy].offset)
+            for tensor, copy in zip((*graph.leafs, *graph.nodes), order)
+            if tensor.buffer.endswith("compute") and tensor.view_src is None
+        ]
+        assert len(places) > 50
+        assert [real for real, _ in places] == [ours for _, ours in places]
+
+
+@pytest.mark.parametrize("name", ["tiny_mamba.jsonl.gz", "tiny_gemma3_fa_off.jsonl.gz"])
+def test_no_two_storages_of_the_compute_buffer_share_an_address_at_once(name: str) -> None:
+    trace = recording(name).trace
+    end = len(trace.steps)
+    placed = [
+        (one.address, one.address + one.capacity, one.born, end if one.freed is None else one.freed)
+        for one in trace.storages
+        if one.arena == "CPU compute" and one.capacity and one.address is not None
+    ]
+    assert len(placed) > 40
+    for number, (low, high, born, freed) in enumerate(placed):
+        for first, last, began, ended in placed[:number]:
+            # What is freed with an op and what that op makes are both there for a moment.
+            assert high <= first or last <= low or ended <= born or freed <= began

@@ -23,9 +23,7 @@ def test_a_graph_is_stepped_through_in_memory_of_its_own() -> None:
     cache = seed.results["k_cache"]
     debugger = kvviz.debug(seed.graph)
     assert debugger.frontier() == ("k_write_view", "k_read_view") and len(debugger.trace.steps) == 0
-    # when
     assert [debugger.next().reason for _ in range(5)] == ["step"] * 4 + ["end"]
-    # then
     np.testing.assert_array_equal(debugger.trace.outputs["kq"], [0, 0, 0, 4, 8, 0, 0, 0])
     np.testing.assert_array_equal(debugger.trace.value("k_write", 1), [[1] * 4, [2] * 4])
     assert debugger.trace.live is None and cache.data is not None and not cache.data.any()
@@ -65,9 +63,7 @@ def test_a_recorded_graph_left_twice_differs_first_where_reorder_says_and_in_as_
     twice = kvviz.fork(once, 1, run="kq")
     meant = reorder(kv().graph, [2, 3, 0, 1])
     assert [step.node for step in twice.steps] == [step.node for step in meant.trace.steps]
-    # when
     told = lane_header(1, "twice", twice, (0, "ggml", trace))
-    # then
     difference = meant.difference
     assert difference is not None and difference.pair is not None
     assert told["value"]["step"] == difference.step and told["value"]["other"] == difference.step_before

@@ -26,11 +26,9 @@ def llama(monkeypatch: pytest.MonkeyPatch) -> FakeLlama:
 
 
 def test_three_lines_record_what_is_executed_with_its_hidden_dependency(llama: FakeLlama) -> None:
-    # when
     with kvviz.ggml.record(llama) as recording:
         llama(3)
         llama()
-    # then
     assert [graph.step for graph in recording.graphs] == ["prefill", "decode0"]
     assert [node.name for node in recording.graphs[0].nodes] == ["Kcur-0", "cache_k_l0 (view)", "k", "kq-0"]
     found = [kvviz.hazards(graph)[0] for graph in recording.graphs]

@@ -10,9 +10,11 @@ import pytest
 import kvviz
 from kvviz.errors import KvvizError
 from kvviz.ggml.graph.compute_graph import ComputeGraph
+from kvviz.ggml.graph.context import Context
 from kvviz.ggml.graph.tensor import COMPUTE, Tensor, new_tensor
+from kvviz.ggml.order.graph_recipe import run
 from kvviz.ggml.order.reorder_rules import new_order
-from kvviz.trace.schema.regions import LEVELS
+from kvviz.ggml.order.split_copies import split_graph
 from tests.ggml.recordings import DATA
 
 
@@ -81,26 +83,6 @@ def test_each_rule_gives_the_order_of_its_back_end_and_breaks_what_that_breaks(
     assert [pair.kind for pair in kvviz.hazards(graph.reordered(order)) if pair.broken] == kinds
 
 
-def test_roots_call_a_swap_of_disjoint_rows_broken_and_exact_bytes_do_not() -> None:
-    cache, row = _leaf("K", 4, 8, role="state"), _leaf("row", 4, 2)
-
-    def view(first: int, rows: int) -> Tensor:
-        made = _op(f"view{first}", "VIEW", cache, ne=(4, rows))
-        made.view_src, made.view_offs = cache, 16 * first
-        return made
-
-    into, old = view(0, 2), view(4, 4)
-    write = _op("write", "CPY", row, into, ne=(4, 2))
-    write.view_src = cache
-    read = _op("read", "CONT", old, ne=(4, 4))
-    nodes = [into, write, old, read]
-    order = [old, read, into, write]
-    graph = ComputeGraph("rows")
-    graph.nodes, graph.leafs = nodes, [cache, row]
-    broken = [[one for one in kvviz.hazards(graph.reordered(order), level) if one.broken] for level in LEVELS]
-    assert [len(pairs) for pairs in broken] == [1, 0, 0]
-
-
 def test_cuda_interleaves_the_three_branches_behind_attn_norm() -> None:
     x = _leaf("x", 4)
     norm = _op("attn_norm-0", "RMS_NORM", x, ne=(4,))
@@ -154,3 +136,59 @@ def test_the_fixed_vulkan_rule_gives_random_graphs_the_order_that_ggml_gives_the
     for graph, order in zip(found.graphs, found.meta["vulkan_orders"], strict=True):
         places = {node: place for place, node in enumerate(graph.nodes)}
         assert [places[node] for node in new_order(graph, "vulkan fixed")] == order
+
+
+def _twice(fresh: bool) -> tuple[ComputeGraph, dict[Tensor, str]]:
+    """GPU reads a view, CPU writes its root, GPU reads the view, or a fresh one, again."""
+    ctx = Context()
+    root = ctx.new_tensor("f32", 4, name="root", data=1)
+    row = ctx.new_tensor("f32", 4, name="row", data=7)
+    view = ctx.set_name(ctx.view_1d(root, 4, 0), "view")
+    first = ctx.set_name(ctx.scale(view, 1.0), "first")
+    write = ctx.set_name(ctx.cpy(row, ctx.view_1d(root, 4, 0)), "write")
+    again = ctx.set_name(ctx.view_1d(root, 4, 0), "fresh") if fresh else view
+    second = ctx.set_name(ctx.scale(again, 1.0), "second")
+    graph = ctx.new_graph("twice").expand(first).expand(write).expand(second)
+    return graph, {first: "GPU", second: "GPU"}
+
+
+def test_the_same_view_is_read_as_it_was_when_it_was_copied() -> None:
+    graph, backends = _twice(fresh=False)
+    found = split_graph(graph, backends)
+    assert [(part.backend, [one.name for one in part.copied]) for part in found.splits] == [
+        ("CPU", []),
+        ("GPU", ["view"]),
+        ("CPU", []),
+        ("GPU", []),
+    ]
+    assert run(found.graph).outputs["second"].tolist() == [1] * 4
+    (stale,) = found.stale
+    assert (stale.source.name, stale.write.name, stale.read.name, stale.bytes) == ("view", "write", "second", 16)
+    assert "model of ggml's scheduler" in stale.sentence
+
+
+def test_a_fresh_view_is_copied_anew() -> None:
+    graph, backends = _twice(fresh=True)
+    found = split_graph(graph, backends)
+    assert found.stale == ()
+    assert [node.name for node in found.graph.nodes if "#" in node.name] == ["GPU#view#0", "GPU#fresh#0"]
+    assert run(found.graph).outputs["second"].tolist() == [7] * 4
+
+
+def test_what_lies_in_a_root_is_where_the_root_is() -> None:
+    graph, _ = _twice(fresh=False)
+    write = next(node for node in graph.nodes if node.name == "write")
+    with pytest.raises(KvvizError, match="'write' lies in 'root' on CPU: it cannot be on GPU"):
+        split_graph(graph, {write: "GPU"})
+
+
+def test_a_weight_of_another_back_end_begins_a_split_behind_other_copies() -> None:
+    # given: by a split of its own, the copy of a weight is gone before the next one is made
+    ctx = Context()
+    x = ctx.new_tensor("f32", 4, 4, name="x", data=1)
+    products: list[Tensor] = []
+    for i in range(3):
+        weight = ctx.new_tensor("f32", 4, 4, name=f"w{i}", role="weight", data=1)
+        products.append(ctx.set_name(ctx.mul_mat(weight, products[-1] if products else x), f"m{i}"))
+    found = split_graph(ctx.new_graph().expand(products[-1]), dict.fromkeys(products, "GPU"))
+    assert [[one.name for one in part.copied] for part in found.splits] == [["w0", "x"], ["w1"], ["w2"]]

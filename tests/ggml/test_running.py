@@ -6,7 +6,10 @@ import pytest
 import kvviz
 from kvviz.ggml.graph.compute_graph import ComputeGraph
 from kvviz.ggml.graph.context import Context
+from kvviz.ggml.graph.tensor import COMPUTE, INPUT, OUTPUT, Tensor
 from kvviz.ggml.graph.tensor_data import tensor_get
+from kvviz.ggml.order.gallocr import plan_memory
+from kvviz.ggml.order.graph_recipe import run
 from kvviz.trace.recording import Trace
 from tests.ggml.attention_layer import AttentionLayer, LayerForm
 from tests.outside.told import differences, loaded
@@ -78,9 +81,86 @@ def test_the_gradient_of_a_copy_goes_to_what_was_copied_as_in_ggmls_backward_pas
     graph = ctx.new_graph().expand(ctx.sum(weighted))
     of_copy = ctx.mul(ctx.repeat(one, weighted), w)
     graph.expand(of_copy).expand(ctx.reshape(of_copy, x))
-    # then
     assert [node.op for node in graph.nodes] == ["VIEW", "CPY", "MUL", "SUM", "REPEAT", "MUL", "RESHAPE"]
     kvviz.ggml.run(graph)
     assert tensor_get(graph.nodes[-1]).tolist() == [1, 2, 3, 4]
     # the copy is what the loss reads, so no pair is hidden
     assert kvviz.hazards(graph) == ()
+
+
+def _inputs() -> tuple[Context, Tensor, Tensor]:
+    ctx = Context()
+    x, y = (ctx.new_tensor("f32", 256, name=name, data=value) for name, value in (("x", 3), ("y", 1)))
+    x.flags |= INPUT
+    y.flags |= INPUT
+    return ctx, x, y
+
+
+def _chain(output: bool = False) -> ComputeGraph:
+    ctx, x, y = _inputs()
+    a = ctx.set_name(ctx.sqr(x), "a")
+    a.flags |= OUTPUT * output
+    b = ctx.set_name(ctx.add(a, y), "b")
+    return ctx.new_graph("chain").expand(ctx.set_name(ctx.scale(b, 2.0), "o"))
+
+
+def _planned(graph: ComputeGraph, times: int = 1) -> kvviz.Trace:
+    plan = plan_memory(graph)
+    return run([graph] * times, plans={graph: plan})
+
+
+def test_what_was_refused_has_its_reason_and_is_missed() -> None:
+    trace = _planned(_chain(output=True))
+    b = trace.steps[1]
+    assert [(str(one.code), one.input) for one in b.decision.blockers] == [("REQUESTED_OUTPUT", "a")]
+    assert b.decision.taken == ("y",)
+    assert trace.storages[0].freed is None
+
+    ctx, x, _ = _inputs()
+    a = ctx.sqr(x)
+    graph = ctx.new_graph("reshape").expand(ctx.scale(ctx.reshape_2d(a, 16, 16), 2.0))
+    last = _planned(graph).steps[-1]
+    assert [str(one.code) for one in last.decision.blockers] == ["POLICY"]
+    assert last.decision.blockers[0].message.endswith("it is a view, and gallocr never counts a view as its own")
+    assert [entry.bytes for entry in kvviz.explain(_planned(graph)).missed] == [1024]
+
+
+def test_an_output_is_asked_to_go_and_stays() -> None:
+    frees = _planned(_chain(output=True)).log.declared.frees
+    assert [(free.after, free.storage, free.done) for free in frees] == [(1, 0, False)]
+
+
+def _sum() -> tuple[Context, Tensor, Tensor, Tensor]:
+    ctx = Context()
+    x = ctx.new_tensor("f32", 4, name="x", data=2)
+    left, right = ctx.set_name(ctx.sqr(x), "l"), ctx.set_name(ctx.sqrt(x), "r")
+    return ctx, left, right, ctx.set_name(ctx.add(left, right), "m")
+
+
+def _names(tensors: list[Tensor]) -> str:
+    return " ".join(tensor.name for tensor in tensors)
+
+
+def test_a_deep_graph_needs_no_recursion() -> None:
+    ctx = Context()
+    one = ctx.new_tensor("f32", 1, name="x")
+    for _ in range(5000):
+        one = ctx.neg(one)
+    assert len(ctx.new_graph().expand(one).nodes) == 5000
+
+
+def test_a_parameter_is_a_node() -> None:
+    ctx = Context()
+    weight = ctx.set_param(ctx.new_tensor("f32", 4, name="w"))
+    graph = ctx.new_graph().expand(ctx.set_name(ctx.neg(weight), "y"))
+    assert (_names(graph.leafs), _names(graph.nodes)) == ("", "w y")
+    kvviz.ggml.run(graph)
+
+
+def test_what_only_got_a_place_is_computed_when_it_is_expanded_later() -> None:
+    ctx, left, right, both = _sum()
+    graph = ctx.new_graph().expand(both, compute=False)
+    assert not any(node.flags & COMPUTE for node in graph.nodes)
+    graph.expand(ctx.set_name(ctx.neg(both), "n"))
+    assert _names(graph.nodes) == "l r m n"
+    assert all(node.flags & COMPUTE for node in (left, right, both))

@@ -59,11 +59,9 @@ def test_rolling_back_copies_nothing_and_forgets_what_was_guessed(graph: Any) ->
     # given rows of a prompt and of three wrong words, in reserved room
     first = serving.forward(graph, [OWL], serving.empty_rows(graph, room=20), donate=True)
     wrong = serving.forward(graph, [ids("cat cat")], first.rows, donate=True)
-    # when
     back = serving.roll_back(wrong.rows, len(OWL))
     assert all(np.shares_memory(back[name], wrong.rows[name]) for name in back)
     again = serving.forward(graph, [[WORDS.index("rosa")]], back, donate=True, record=True)
-    # then
     fresh = serving.forward(graph, [[*OWL, WORDS.index("rosa")]])
     np.testing.assert_allclose(again.logits[0, -1], fresh.logits[0, -1], atol=1e-4)
     assert again.trace is not None
@@ -180,7 +178,6 @@ def test_a_fork_shares_all_blocks_and_copies_the_one_that_is_written(graph: Any)
     request = server.submit(OWL, 8)
     for _ in range(3):
         server.step()
-    # when
     other = server.fork(request, 8)
     before = dict(server.table.shared)
     while server.step():
@@ -257,12 +254,10 @@ def test_a_fork_that_the_pool_could_not_hold_is_refused_and_the_server_goes_on(g
     server = serving.PagedServer(graph, blocks=3, block_size=8)
     request = server.submit(OWL, 8)
     server.step()
-    # when
     with pytest.raises(kvviz.KvvizError, match="may need 2 blocks, and 0 are free and not promised"):
         server.fork(request, 8)
     with pytest.raises(kvviz.KvvizError, match="has 1 tokens; ask for more"):
         server.fork(request, 1)
-    # then
     while server.step():
         pass
     assert request.tokens == words(graph, OWL, 8)

@@ -1,12 +1,13 @@
 """Graphs that lessons write as text, and what they print of a run."""
 
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import kvviz
-from kvviz.lessons import print_steps, small_graph, step_that_makes, value_in_run
+from kvviz.lessons import print_steps, small_graph, step_that_makes, table, value_in_run
 
 ASSETS = Path(__file__).resolve().parents[2] / "assets" / "models"
 LATER = "later (float[4] x) => (float[4] y) { a = Relu(x)  b = Sigmoid(a)  y = Add(a, b) }"
@@ -15,9 +16,7 @@ LATER = "later (float[4] x) => (float[4] y) { a = Relu(x)  b = Sigmoid(a)  y = A
 def test_each_step_is_a_line_with_its_blockers_below(capsys: pytest.CaptureFixture[str]) -> None:
     # given an input that the caller keeps, and a value with two readers
     trace = kvviz.run(small_graph(LATER), {"x": np.ones(4, np.float32)})
-    # when
     print_steps(trace)
-    # then
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert [line[0] for line in lines] == ["Relu", "BORROWED_INPUT:", "Sigmoid", "NOT_LAST_USE:", "Add"]
     assert [line[1] for line in lines if not line[0].endswith(":")] == ["run", "run", "in_place"]
@@ -46,9 +45,7 @@ def test_the_step_that_makes_a_value_of_a_branch_is_the_op_inside_it() -> None:
     # given a decoder with its graph inside an If
     trace = kvviz.decode(kvviz.load(ASSETS / "o02_optimum1_merged_gpt2" / "model.onnx"), [7, 70, 21], 3, progress=False)
     name = trace.caches[0].output
-    # when
     step = step_that_makes(trace, name, run=2)
-    # then
     assert (step.run, step.op_type, bool(step.frame)) == (2, "Concat", True)
     assert np.array_equal(value_in_run(trace, name, 2), trace.value(name, step.index))
 
@@ -58,3 +55,30 @@ def test_a_value_or_run_that_is_not_there_is_named(name: str, run: int, said: st
     trace = kvviz.run(small_graph(LATER), {"x": np.ones(4, np.float32)})
     with pytest.raises(kvviz.KvvizError, match=said):
         step_that_makes(trace, name, run)
+
+
+ROWS = [
+    {"way": "no room", "copied": 1165824, "peak": "674,377 B", "same": True},
+    {"way": "room", "copied": 0, "peak": "679,881 B", "same": False},
+]
+
+
+def test_numbers_get_separators_and_stand_to_the_right() -> None:
+    lines = str(table(ROWS)).splitlines()
+    assert [line.split() for line in lines[1:]] == [
+        ["no", "room", "1,165,824", "674,377", "B", "yes"],
+        ["room", "0", "679,881", "B", "no"],
+    ]
+    assert lines[1].index("674,377") == lines[2].index("679,881")
+    assert lines[1].index("1,165,824") + len("1,165,824") == lines[2].index("0 ") + 1
+
+
+def test_html_has_the_title_and_keeps_a_number_with_its_unit() -> None:
+    html = table(ROWS, "two <ways>")._repr_html_()
+    assert "<caption>two &lt;ways&gt;</caption>" in html and "674,377\u00a0B" in html
+    assert re.findall(r"<th [^>]*>(\w+)</th>", html) == ["way", "copied", "peak", "same"]
+
+
+def test_a_table_may_be_empty_and_takes_any_iterable() -> None:
+    assert len(table(())) == 0
+    assert [row["n"] for row in table({"n": n} for n in (1, 2000))] == ["1", "2,000"]

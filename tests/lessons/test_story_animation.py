@@ -91,9 +91,7 @@ def test_a_move_between_runs_counts_as_copied() -> None:
     # given caches whose caller makes room after a run
     trace = decode(12, kv_capacity=16, growth="after")
     moved = [k for k, run in enumerate(trace.caches[0].runs) if run.bytes_moved_outside]
-    # when
     frames = story_frames(trace)
-    # then
     assert moved and moved == [k for k, frame in enumerate(frames) if frame.moved]
     for k in moved:
         assert frames[k].copied == sum(cache.runs[k].bytes_moved_outside for cache in trace.caches)

@@ -84,9 +84,7 @@ def test_a_stop_may_wait_for_what_has_not_run_yet() -> None:
     graph = kvviz.load(model([node("Neg", "x", "y"), node("Abs", "y", "z")], ["x"], ["z"]))
     debugger = kvviz.debug(graph, {"x": np.ones(4, np.float32)}, tour=TOUR)
     assert [s["step"] for s in stops(debugger.trace)] == [0, None, None]
-    # when
     debugger.resume()
-    # then
     assert [s["step"] for s in stops(debugger.trace)] == [0, 1, None]
 
 
@@ -98,9 +96,7 @@ def test_of_a_long_recording_the_page_has_the_runs_that_the_tour_stops_at(tmp_pa
         writer.op("NOP", [], [writer.value(f"v{run}", (1,), "float32", writer.storage(4))])
     trace = writer.finish([])
     assert Payloads(trace, [0]).runs() == {0}
-    # when
     trace.tour = Tour("t").stop("the last", step=2)
-    # then
     packing = Payloads(trace, [0])
     packing.encode()
     assert packing.runs() == {0, 2}
@@ -119,13 +115,10 @@ def test_a_saved_tour_that_was_tampered_with_is_refused(trace: kvviz.Trace, tmp_
 
 @pytest.mark.parametrize("room", [None, 24])
 def test_the_quickstart_has_eight_stops_whose_figures_are_those_of_the_trace(room: int | None) -> None:
-    # given
     words = json.loads((STORYTELLER / "vocab.json").read_text())
     graph = kvviz.load(STORYTELLER / "concat" / "model.onnx")
     trace = kvviz.decode(graph, "once upon a time", max_new_tokens=4, tokenizer=words, kv_capacity=room, progress=False)
-    # when
     trace.tour = tour = quickstart_tour(trace)
-    # then
     told = stops(trace)
     assert len(told) == 8
     prefill, rows, added, frontier, owner, how, copied, peak = told

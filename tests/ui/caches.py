@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Page, expect
+
+from tests.ui.filepage import Shown
 
 LEFT, PITCH = 46, 18  # px of the cells in the heat map; a pitch for up to four heads
 SLIDE = """(slider, run) => {
@@ -13,18 +15,13 @@ SLIDE = """(slider, run) => {
 }"""
 
 
-class CachePage:
+class CachePage(Shown):
     """Drive the cache view of one debugger of a page."""
 
     def __init__(self, page: Page, number: int = 0) -> None:
-        self.page = page
-        self.root = page.locator(".kvviz").nth(number)
+        super().__init__(page, number)
         self.root.scroll_into_view_if_needed()
         expect(self.kv("sentence").first).to_be_visible()
-
-    def kv(self, name: str, **which: object) -> Locator:
-        more = "".join(f'[data-{key}="{value}"]' for key, value in which.items())
-        return self.root.locator(f'[data-kv="{name}"]{more}')
 
     def open(self) -> None:
         tab = self.kv("tab", id="caches")

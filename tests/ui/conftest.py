@@ -7,13 +7,17 @@ import shutil
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import nbformat
 import pytest
 from nbformat import NotebookNode
 from playwright.sync_api import Browser, expect
 
+import kvviz
+from kvviz.view.export import to_html
 from tests.ui.browser import ADVICE, chromium, find_browser
+from tests.ui.filepage import FilePage
 from tests.ui.page import NotebookPage
 from tests.ui.server import Jupyter, jupyterlab
 
@@ -23,6 +27,7 @@ ROOT = Path(__file__).resolve().parents[2]
 expect.set_options(timeout=20_000)
 
 OpenNotebook = Callable[..., NotebookPage]
+Show = Callable[..., Any]
 
 # Pages that are open now, for the picture that a failed test leaves.
 OPEN: list[NotebookPage] = []
@@ -58,6 +63,41 @@ def browser() -> Iterator[Browser]:
     with chromium(path) as running:
         yield running
         FREE.clear()
+
+
+@pytest.fixture(scope="session")
+def story() -> kvviz.Trace:
+    """Four tokens of the storyteller, whose caches have no room."""
+    graph = kvviz.load(ROOT / "assets" / "models" / "storyteller" / "concat" / "model.onnx")
+    return kvviz.decode(graph, [1, 77, 108], 4, progress=False)
+
+
+@pytest.fixture(scope="session")
+def file_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """The page of a trace or a comparison, written once."""
+    known: dict[Any, tuple[Any, Path]] = {}
+
+    def written(trace: Any, **options: Any) -> Path:
+        key = id(trace), *options.items()
+        if key not in known:
+            known[key] = trace, tmp_path_factory.mktemp("page") / "trace.html"
+            to_html(trace, known[key][1], **options)
+        return known[key][1]
+
+    return written
+
+
+@pytest.fixture
+def show(browser: Browser, file_of: Callable[..., Path]) -> Iterator[Show]:
+    """Open the page of a trace, or a file; when the test ends, none of them must have complained."""
+    with ExitStack() as pages:
+
+        def one(what: Any, address: str = "", kind: type[FilePage] = FilePage, **options: Any) -> Any:
+            page = kind(browser, what if isinstance(what, Path) else file_of(what), address, **options)
+            pages.callback(page.close)
+            return page
+
+        yield one
 
 
 @contextmanager

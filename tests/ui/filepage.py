@@ -1,4 +1,4 @@
-"""A page of its own, opened from a file: what it does is watched as that of a notebook is."""
+"""A debugger in a page, and a page of its own that is opened from a file: what it does is watched as a notebook is."""
 
 from __future__ import annotations
 
@@ -6,16 +6,40 @@ import re
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import Browser, Locator, expect
+from playwright.sync_api import Browser, Locator, Page, expect
 
 
-class FilePage:
+class Shown:
+    """One debugger of a page: its parts by their hooks, and its cursor."""
+
+    def __init__(self, page: Page, number: int = 0) -> None:
+        self.page = page
+        self.root = page.locator(".kvviz").nth(number)
+
+    def kv(self, name: str, **which: object) -> Locator:
+        """The parts that carry ``data-kv="name"``, and other data as ``which`` says."""
+        more = "".join(f'[data-{key}="{value}"]' for key, value in which.items())
+        return self.root.locator(f'[data-kv="{name}"]{more}')
+
+    @property
+    def step(self) -> int:
+        return int(self.root.get_attribute("data-step") or "-1")
+
+    def expect_step(self, number: int) -> None:
+        expect(self.root).to_have_attribute("data-step", str(number))
+
+    def goto(self, number: int) -> None:
+        """Type a step number into the toolbar."""
+        self.kv("goto").fill(str(number))
+        self.kv("goto").press("Enter")
+        self.expect_step(number)
+
+
+class FilePage(Shown):
     """The debugger in an exported file.
 
     Attributes
     ----------
-    page
-        playwright's page.
     complaints
         What it wrote to the console as an error, and exceptions that nobody caught.
     """
@@ -25,18 +49,11 @@ class FilePage:
         self._context = browser.new_context(viewport=size, accept_downloads=True, **options)
         self._context.set_default_timeout(20_000)
         self.complaints: list[str] = []
-        self.page = self._context.new_page()
+        super().__init__(self._context.new_page())
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
         self.page.on("console", lambda m: self.complaints.append(m.text) if m.type == "error" else None)
         self.page.goto(file.as_uri() + address)
-        self.root = self.page.locator(".kvviz").first
         expect(self.kv("sentence")).to_be_visible()
-
-    def kv(self, name: str) -> Locator:
-        return self.root.locator(f'[data-kv="{name}"]')
-
-    def expect_step(self, number: int) -> None:
-        expect(self.root).to_have_attribute("data-step", str(number))
 
     def expect_address(self, text: str) -> None:
         expect(self.page).to_have_url(re.compile(re.escape(text) + "$"))

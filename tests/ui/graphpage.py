@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
-from playwright.sync_api import FloatRect, Locator, Page, expect
+from playwright.sync_api import Browser, FloatRect, Locator, expect
+
+from tests.ui.filepage import FilePage
 
 # Of all ops in one call, since a call for each takes seconds in all: number, and place unless it is hidden.
 PLACES = """(nodes) => nodes.map((node) => {
@@ -14,26 +17,13 @@ PLACES = """(nodes) => nodes.map((node) => {
 })"""
 
 
-class GraphPage:
+class GraphPage(FilePage):
     """Drive the graph of a page that is one debugger."""
 
-    def __init__(self, page: Page, file: Path) -> None:
-        self.page = page
-        page.goto(file.as_uri())
-        self.root = page.locator(".kvviz").first
+    def __init__(self, browser: Browser, file: Path, address: str = "", **options: Any) -> None:
+        super().__init__(browser, file, address, **options)
         self.stage = self.kv("graph-stage")
         expect(self.kv("graph-canvas")).to_be_visible()
-
-    def kv(self, name: str) -> Locator:
-        return self.root.locator(f'[data-kv="{name}"]')
-
-    def goto(self, step: int) -> None:
-        self.kv("goto").fill(str(step))
-        self.kv("goto").press("Enter")
-        expect(self.root).to_have_attribute("data-step", str(step))
-
-    def node(self, node: int) -> Locator:
-        return self.root.locator(f'[data-kv="graph-node"][data-node="{node}"]')
 
     @property
     def running(self) -> Locator:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from playwright.sync_api import Locator, expect
+from playwright.sync_api import Locator, Page
+
+from tests.ui.filepage import Shown
 
 
-class Hand:
+class Hand(Shown):
     """Clicks, choices and keys on one debugger; what is typed into a field and sent counts once.
 
     Attributes
@@ -17,14 +19,10 @@ class Hand:
         How many so far.
     """
 
-    def __init__(self, root: Locator) -> None:
-        self.root = root
+    def __init__(self, page: Page) -> None:
+        super().__init__(page)
         self.clicks = 0
         self._start = time.perf_counter()
-
-    def kv(self, name: str, id: str | int | None = None) -> Locator:
-        """What has this hook, and this id."""
-        return self.root.locator(f'[data-kv="{name}"]' + (f'[data-id="{id}"]' if id is not None else ""))
 
     def click(self, what: Locator, **options: Any) -> None:
         what.click(**options)
@@ -44,13 +42,6 @@ class Hand:
     @property
     def inspector(self) -> Locator:
         return self.root.locator(".kv-this")
-
-    @property
-    def step(self) -> int:
-        return int(self.root.get_attribute("data-step") or "-1")
-
-    def expect_step(self, number: int) -> None:
-        expect(self.root).to_have_attribute("data-step", str(number))
 
     def told(self, name: str) -> str:
         """Clicks and seconds so far, in words."""

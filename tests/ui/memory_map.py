@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from playwright.sync_api import Browser, Locator, Page, expect
+from playwright.sync_api import Locator
+
+from tests.ui.filepage import FilePage
 
 READY = '[data-kv="memory-map"][data-drawn]'
 
@@ -27,34 +28,13 @@ def number(text: str) -> int:
     return int(found.group().replace(",", ""))
 
 
-class MapPage:
+class MapPage(FilePage):
     """Drive the map, which is opened as a user does it."""
-
-    def __init__(
-        self,
-        browser: Browser,
-        file: Path,
-        width: int = 1500,
-        height: int = 1000,
-        theme: Any = "light",
-        address: str = "",
-    ) -> None:
-        self.page: Page = browser.new_page(viewport={"width": width, "height": height}, color_scheme=theme)
-        self.errors: list[str] = []
-        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
-        self.page.on("console", lambda said: self.errors.append(said.text) if said.type == "error" else None)
-        self.page.goto(file.as_uri() + address)
-        self.root = self.page.locator(".kvviz").first
-        self.notebook = self  # what `pace.cost_of` looks for
-        expect(self.kv("sentence")).to_be_visible()
 
     def open(self) -> MapPage:
         self.kv("open-map").click()
         self.page.locator(READY).wait_for()
         return self
-
-    def kv(self, name: str) -> Locator:
-        return self.root.locator(f'[data-kv="{name}"]')
 
     @property
     def view(self) -> Locator:
@@ -88,10 +68,6 @@ class MapPage:
         assert found
         return number(found.group(1)), number(found.group(2))
 
-    @property
-    def step(self) -> int:
-        return int(self.root.get_attribute("data-step") or "-1")
-
     def x_of(self, step: float) -> float:
         first, last = self.range
         return self.box.x + (step - first) / (last - first) * self.box.width
@@ -109,7 +85,3 @@ class MapPage:
         mouse.move(self.x_of((first + last) / 2), y + 9)
         mouse.move(self.x_of(last), y)
         mouse.up()
-
-    def close(self) -> None:
-        self.page.close()
-        assert self.errors == []

@@ -9,8 +9,6 @@ import statistics
 
 from playwright.sync_api import CDPSession, Locator
 
-from tests.ui.debugger import DebuggerPage
-
 # Most drawings that a move may cost: one of a step, and one of a drag, which must not get ahead of the page.
 STEP, DRAG = 2.0, 3.0
 PARTS = ("TaskDuration", "ScriptDuration", "LayoutDuration", "RecalcStyleDuration")
@@ -81,15 +79,14 @@ DRAG_RUNS = """async (root, count) => {
 }"""
 
 
-def cost_of(debugger: DebuggerPage, script: str, moves: int) -> float:
+def cost_of(root: Locator, script: str, moves: int) -> float:
     """Drawings that each of so many moves costs."""
-    page = debugger.notebook.page
-    session = page.context.new_cdp_session(page)
+    session = root.page.context.new_cdp_session(root.page)
     session.send("Performance.enable", {"timeDomain": "threadTicks"})
     start = _main_thread(session)
-    debugger.root.evaluate(DRAWING, FRAMES)
+    root.evaluate(DRAWING, FRAMES)
     middle = _main_thread(session)
-    waited = debugger.root.evaluate(script, moves)
+    waited = root.evaluate(script, moves)
     spent = [(now - then) / moves for now, then in zip(_main_thread(session), middle, strict=True)]
     unit = (middle[0] - start[0]) / FRAMES
     told = ", ".join(f"{part.removesuffix('Duration')} {ms:.1f}" for part, ms in zip(PARTS, spent, strict=True))

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import expect
 
 import kvviz
+from tests.ui.conftest import Show
 from tests.ui.filepage import FilePage
 
 pytestmark = pytest.mark.ui
@@ -26,22 +26,13 @@ RUN = """async (root) => {
 }"""
 
 
-@pytest.fixture(scope="module")
-def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("axe") / "story.html"
-    graph = kvviz.load(ROOT / "assets" / "models" / "storyteller" / "concat" / "model.onnx")
-    kvviz.decode(graph, [1, 77, 108], 4, progress=False).to_html(path)
-    return path
-
-
 @pytest.fixture(params=["light", "dark"])
-def page(request: pytest.FixtureRequest, browser: Browser, file: Path) -> Iterator[FilePage]:
+def page(request: pytest.FixtureRequest, show: Show, story: kvviz.Trace) -> FilePage:
     assert AXE.exists(), "axe-core is not here: run `npm ci --ignore-scripts` in assets/widget"
-    shown = FilePage(browser, file, "#step=0", color_scheme=request.param)
+    shown: FilePage = show(story, "#step=0", color_scheme=request.param)
     expect(shown.root).to_have_attribute("data-theme", request.param)
     shown.page.add_script_tag(content=AXE.read_text("utf-8"))
-    yield shown
-    shown.close()
+    return shown
 
 
 def faults(page: FilePage) -> list[str]:

@@ -44,8 +44,7 @@ def test_the_card_says_called_in_place_and_copied(page: FilePage, trace: kvviz.T
     expect(page.kv("sentence").first).to_contain_text("was called in place with past")
     # and an op whose output lies in its input is still in place, in another colour
     colour = decision.evaluate("(n) => getComputedStyle(n).color")
-    page.kv("goto").fill(str(next(s.index for s in trace.steps if s.outcome == "in_place")))
-    page.kv("goto").press("Enter")
+    page.goto(next(s.index for s in trace.steps if s.outcome == "in_place"))
     expect(decision).to_have_attribute("data-state", "in_place")
     assert decision.evaluate("(n) => getComputedStyle(n).color") != colour
 

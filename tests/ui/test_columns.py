@@ -3,47 +3,25 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Locator, expect
+from playwright.sync_api import Locator, expect
 
 import kvviz
-from tests.ui.filepage import FilePage
+from tests.ui.conftest import Show
 
 pytestmark = pytest.mark.ui
 
 CONCAT = Path(__file__).resolve().parents[2] / "assets" / "models" / "storyteller" / "concat" / "model.onnx"
 COLUMNS = (".kv-findings", ".kv-evidence", ".kv-side")
-Show = Callable[..., FilePage]
 
 
 @pytest.fixture(scope="module")
 def trace() -> kvviz.Trace:
     made: kvviz.Trace = kvviz.decode(kvviz.load(CONCAT), [1, 77, 108], 12, progress=False)
     return made
-
-
-@pytest.fixture(scope="module")
-def file(trace: kvviz.Trace, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("columns") / "story.html"
-    trace.to_html(path)
-    return path
-
-
-@pytest.fixture
-def show(browser: Browser, file: Path) -> Iterator[Show]:
-    shown: list[FilePage] = []
-
-    def open_page(width: int, **options: Any) -> FilePage:
-        shown.append(FilePage(browser, file, width=width, height=950, **options))
-        return shown[-1]
-
-    yield open_page
-    for page in shown:
-        page.close()
 
 
 def box(what: Locator) -> dict[str, float]:
@@ -57,9 +35,9 @@ def box(what: Locator) -> dict[str, float]:
     [(1200, {"color_scheme": "light"}), (1500, {"color_scheme": "dark"}), (2300, {"forced_colors": "active"})],
 )
 def test_three_columns_fill_the_width_and_the_graph_has_most_of_the_middle(
-    show: Show, width: int, look: dict[str, Any]
+    show: Show, trace: kvviz.Trace, width: int, look: dict[str, Any]
 ) -> None:
-    page = show(width, **look)
+    page = show(trace, width=width, height=950, **look)
     expect(page.kv("finding").first).to_be_visible()
     left, middle, right = (box(page.root.locator(name)) for name in COLUMNS)
     assert left["x"] + left["width"] <= middle["x"] and middle["x"] + middle["width"] <= right["x"]
@@ -69,8 +47,10 @@ def test_three_columns_fill_the_width_and_the_graph_has_most_of_the_middle(
 
 
 @pytest.mark.parametrize("width", [700, 1100])
-def test_a_narrow_page_has_them_under_one_another_and_scrolls_to_the_last(show: Show, width: int) -> None:
-    page = show(width)
+def test_a_narrow_page_has_them_under_one_another_and_scrolls_to_the_last(
+    show: Show, trace: kvviz.Trace, width: int
+) -> None:
+    page = show(trace, width=width, height=950)
     expect(page.kv("finding").first).to_be_visible()
     tops = [box(page.root.locator(name)) for name in COLUMNS]
     assert [one["y"] for one in tops] == sorted(one["y"] for one in tops)
@@ -82,8 +62,8 @@ def test_a_narrow_page_has_them_under_one_another_and_scrolls_to_the_last(show: 
     assert wide == 0
 
 
-def test_the_drawer_is_closed_at_first_and_remembers_its_height(show: Show) -> None:
-    page = show(1500)
+def test_the_drawer_is_closed_at_first_and_remembers_its_height(show: Show, trace: kvviz.Trace) -> None:
+    page = show(trace, width=1500, height=950)
     panels, tab = page.root.locator(".kv-panels"), page.root.locator('[role="tab"][data-id="buffers"]')
     expect(panels).to_be_hidden()
     tab.click()
@@ -107,7 +87,7 @@ def test_the_drawer_is_closed_at_first_and_remembers_its_height(show: Show) -> N
 def test_memory_stands_above_the_weights_and_says_so(show: Show, trace: kvviz.Trace) -> None:
     weights = sum(one.capacity for one in trace.storages if one.origin == "weights")
     assert 2 * weights > trace.peak_bytes
-    page = show(1500)
+    page = show(trace, width=1500, height=950)
     said = page.root.locator('.kv-timeline [data-part="above"]')
     expect(said).to_have_text(f"{(trace.peak_bytes - weights) / 1e3:.3g} kB above {weights / 1e3:.3g} kB of weights")
     expect(said).to_have_attribute("title", re.compile("axis is broken"))
@@ -115,7 +95,7 @@ def test_memory_stands_above_the_weights_and_says_so(show: Show, trace: kvviz.Tr
 
 
 def test_moved_rows_are_marked_beside_the_rows(show: Show, trace: kvviz.Trace) -> None:
-    page = show(1500)
+    page = show(trace, width=1500, height=950)
     page.root.locator('[role="tab"][data-id="caches"]').click()
     picture = page.kv("occupancy")
     expect(picture).to_have_attribute("data-moves", re.compile("moved"))
@@ -130,8 +110,8 @@ def test_moved_rows_are_marked_beside_the_rows(show: Show, trace: kvviz.Trace) -
     assert colours == 1
 
 
-def test_a_name_that_is_too_long_loses_its_middle_and_keeps_all_of_its_text(show: Show) -> None:
-    page = show(1500)
+def test_a_name_that_is_too_long_loses_its_middle_and_keeps_all_of_its_text(show: Show, trace: kvviz.Trace) -> None:
+    page = show(trace, width=1500, height=950)
     page.root.locator('[role="tab"][data-id="steps"]').click()
     cut = page.root.locator(".kv-steps .kv-cut", has_text="self_attn").first
     ends = "(name) => ['::before', '::after'].map((end) => parseFloat(getComputedStyle(name, end).width))"
@@ -141,8 +121,8 @@ def test_a_name_that_is_too_long_loses_its_middle_and_keeps_all_of_its_text(show
     assert cut.inner_text() == (cut.get_attribute("data-head") or "") + (cut.get_attribute("data-tail") or "")
 
 
-def test_each_of_the_four_words_is_explained_where_it_stands_by_keys_alone(show: Show) -> None:
-    page = show(1500)
+def test_each_of_the_four_words_is_explained_where_it_stands_by_keys_alone(show: Show, trace: kvviz.Trace) -> None:
+    page = show(trace, width=1500, height=950)
     page.root.locator('[role="tab"][data-id="caches"]').click()
     for word, said in (
         ("frontier", "could run next"),

@@ -89,9 +89,7 @@ def test_warnings_tell_cause_cure_and_line_and_lead_to_their_step(page: FilePage
 
 
 def test_memories_are_told_by_address_as_they_are_at_the_cursor(page: FilePage, trace: Trace) -> None:
-    page.kv("goto").fill("1")
-    page.kv("goto").press("Enter")
-    page.expect_step(1)
+    page.goto(1)
     room = {arena.name: arena.nbytes for arena in trace.log.declared.arenas}
     told = page.kv("banks").locator("p")
     alive = [s for s in trace.storages if s.space == "dram" and s.born <= 1 and (s.freed is None or s.freed >= 1)]
@@ -102,8 +100,7 @@ def test_memories_are_told_by_address_as_they_are_at_the_cursor(page: FilePage, 
 
 def test_an_op_that_writes_into_the_cache_is_in_place_and_has_a_hidden_edge(page: FilePage, trace: Trace) -> None:
     step = next(step.index for step in trace.steps if step.op_type == "update_cache")
-    page.kv("goto").fill(str(step))
-    page.kv("goto").press("Enter")
+    page.goto(step)
     expect(page.kv("inspector")).to_contain_text("overwrote cache in place")
 
 
@@ -122,6 +119,5 @@ def test_200_submits_are_dragged_through_as_cheaply_as_300_boxes_are_drawn(brows
     trace.to_html(tmp_path / "many.html")
     page = FilePage(browser, tmp_path / "many.html", width=1500, height=1000)
     page.page.locator('[data-kv="clock"][data-drawn]').wait_for()
-    page.notebook = page  # type: ignore[attr-defined]  # what `pace.cost_of` looks for
-    assert pace.cost_of(page, pace.DRAG_STEPS, 100) < pace.STEP  # type: ignore[arg-type]
+    assert pace.cost_of(page.root, pace.DRAG_STEPS, 100) < pace.STEP
     page.close()

@@ -46,11 +46,9 @@ def shown(
 
 
 def test_page_report_json_and_sarif_print_the_same_findings(shown: tuple[FilePage, kvviz.Trace]) -> None:
-    # given
     page, trace = shown
     found = kvviz.findings(trace)
     report = kvviz.explain(trace)
-    # when
     rows = page.kv("finding")
     expect(rows).to_have_count(len(found))
     effects = dict(
@@ -58,7 +56,6 @@ def test_page_report_json_and_sarif_print_the_same_findings(shown: tuple[FilePag
             "(all) => all.map((one) => [one.dataset.id, one.querySelector('[data-kv=effect]')?.firstChild.data ?? ''])"
         )
     )
-    # then
     assert rows.locator("b").all_inner_texts() == [one.title for one in found]
     assert rows.locator(".kv-num").all_inner_texts() == [size(one.bytes) if one.bytes else "" for one in found]
     assert rows.locator(".kv-at").all_inner_texts() == [one.where for one in found]
@@ -134,9 +131,7 @@ def test_a_missed_step_is_counted_alike_in_inspector_markdown_and_finding(
     found = kvviz.findings(trace)
     step = next(one.at[0] for one in found if one.kind == "miss")
     for there in (0, step):  # from another step, since going to it is what shows it
-        page.kv("goto").fill(str(there))
-        page.kv("goto").press("Enter")
-        page.expect_step(there)
+        page.goto(there)
     often = page.root.locator(".kv-this .kv-often").inner_text()
     part = next(part for one in found for part in one.parts if step in part.at)
     told = re.search(r"in all runs: ([\d,]+) times, (.*)\.$", often)
@@ -148,22 +143,8 @@ def test_a_missed_step_is_counted_alike_in_inspector_markdown_and_finding(
     expect(page.kv("share-said")).to_have_text("copied")
     text = page.copied()
     page.page.keyboard.press("Escape")
-    # then
     assert text == trace.to_markdown(step)
     for name in ("allocated", "copied", "written"):
         assert f"| {name} | {size(getattr(trace.steps[step], name))} |" in text
     if len(part.at) > 1:
         assert size(part.bytes) in next(line for line in text.splitlines() if line.startswith("| the same miss |"))
-
-
-def test_totals_are_those_of_the_runs_in_the_report_and_in_markdown(shown: tuple[FilePage, kvviz.Trace]) -> None:
-    _, trace = shown
-    text, report = trace.to_markdown(), " ".join(repr(explain(trace)).split())
-    for name in ("copied", "allocated", "written"):
-        total = sum(getattr(run, f"bytes_{name}") for run in trace.runs)
-        assert total == getattr(trace, f"bytes_{name}")
-        assert f"{size(total)} {name}" in report
-        if name != "written":
-            assert f"| {name} | {size(total)} |" in text
-    for one in kvviz.findings(trace)[:12]:
-        assert f"| {size(one.bytes) if one.bytes else ''} | {one.title} |" in text

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from pathlib import Path
 
 import nbformat
 import pytest
@@ -13,7 +11,7 @@ from playwright.sync_api import Browser, Locator, expect
 import kvviz
 from kvviz.trace.units import size
 from tests.test_models import graph_of, reference
-from tests.ui.conftest import from_cells, opened
+from tests.ui.conftest import Show, from_cells, opened
 from tests.ui.filepage import FilePage
 from tests.ui.server import Jupyter
 
@@ -29,18 +27,10 @@ def trace() -> kvviz.Trace:
     return decoded("o01_optimum_llama")
 
 
-@pytest.fixture(scope="module")
-def file(trace: kvviz.Trace, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("findings") / "page.html"
-    trace.to_html(path)
-    return path
-
-
 @pytest.fixture
-def page(browser: Browser, file: Path) -> Iterator[FilePage]:
-    shown = FilePage(browser, file, width=1500)
-    yield shown
-    shown.close()
+def page(show: Show, trace: kvviz.Trace) -> FilePage:
+    shown: FilePage = show(trace, width=1500)
+    return shown
 
 
 def finding(page: FilePage, number: int) -> Locator:
@@ -80,57 +70,6 @@ def test_one_walks_through_the_steps_of_a_finding_the_widest_first(page: FilePag
     assert spent == sorted(spent, reverse=True)
 
 
-def test_stepping_freely_leaves_the_finding_and_one_click_returns(page: FilePage, trace: kvviz.Trace) -> None:
-    first = kvviz.findings(trace)[0]
-    page.kv("evidence-next").click()
-    page.expect_step(first.at[1])
-    for leave in ("next", "into", "previous-token"):
-        page.kv(leave).click()
-        expect(page.kv("evidence")).to_contain_text("Left finding 1")
-        expect(page.root.locator(".kv-found [data-framed]")).to_have_count(0)
-        page.kv("evidence-return").click()
-        page.expect_step(first.at[1])
-        expect(page.kv("evidence")).to_contain_text("Evidence for 1")
-    # a click on another op, too; looking at a value does not
-    number = next(i for i, one in enumerate(kvviz.findings(trace)) if "NOT_LAST_USE" in one.reasons)
-    finding(page, number).click()
-    example = page.kv("example")
-    example.locator('[data-kv="value"]').first.click()
-    expect(page.kv("evidence")).to_contain_text(f"Evidence for {number + 1}")
-    example.locator('[data-kv="node-link"]').first.click()
-    expect(page.kv("evidence")).to_contain_text(f"Left finding {number + 1}")
-
-
-def test_undo_goes_back_to_the_finding_that_was_framed(page: FilePage, trace: kvviz.Trace) -> None:
-    found = kvviz.findings(trace)
-    number = place_of(trace, "peak")
-    page.page.wait_for_timeout(400)  # what follows at once is part of the same move
-    finding(page, number).click()
-    page.expect_step(found[number].at[0])
-    expect(page.kv("evidence")).to_contain_text(f"Evidence for {number + 1}")
-    page.kv("undo").click()
-    page.expect_step(found[0].at[0])
-    expect(page.kv("evidence")).to_contain_text("Evidence for 1")
-
-
-def test_a_page_opens_where_its_address_says_with_the_finding_of_that_op(
-    browser: Browser, file: Path, trace: kvviz.Trace
-) -> None:
-    number = place_of(trace, "copied")
-    one = kvviz.findings(trace)[number]
-    step = one.at[3]
-    page = FilePage(browser, file, f"#step={step}&sel={trace.steps[step].node}", width=1500)
-    page.expect_step(step)
-    expect(page.kv("evidence")).to_contain_text(f"Evidence for {number + 1}")
-    expect(page.kv("evidence-at")).to_have_text(f"4 of {len(one.at)}")
-    page.close()
-    # and at a step alone, without one
-    page = FilePage(browser, file, "#step=20", width=1500)
-    page.expect_step(20)
-    expect(page.kv("evidence")).to_be_hidden()
-    page.close()
-
-
 def test_a_finding_opens_to_its_kinds_of_op_and_their_layers(page: FilePage, trace: kvviz.Trace) -> None:
     number, one = next((i, one) for i, one in enumerate(kvviz.findings(trace)) if one.kind == "miss" and one.parts)
     finding(page, number).click()
@@ -153,18 +92,6 @@ def test_a_finding_opens_to_its_kinds_of_op_and_their_layers(page: FilePage, tra
     expect(page.kv("evidence")).to_contain_text(f"Evidence for {number + 1}")
 
 
-def test_the_parts_of_the_peak_are_in_its_finding(page: FilePage, trace: kvviz.Trace) -> None:
-    number = place_of(trace, "peak")
-    finding(page, number).click()
-    groups = {part.name: size(part.bytes) for part in kvviz.findings(trace)[number].parts}
-    page.kv("parts").locator("summary").click()
-    rows = page.kv("parts").locator("li")
-    shown = {row.locator(".kv-kind").inner_text(): row.locator(".kv-num").inner_text() for row in rows.all()}
-    assert len(shown) == len(groups) > 1
-    for name, nbytes in groups.items():
-        assert [value for key, value in shown.items() if key.strip().startswith(name)] == [nbytes]
-
-
 def test_without_a_kernel_the_code_of_a_cure_can_be_copied_but_not_applied(page: FilePage, trace: kvviz.Trace) -> None:
     number = place_of(trace, "copied")
     one = kvviz.findings(trace)[number]
@@ -179,12 +106,11 @@ def test_without_a_kernel_the_code_of_a_cure_can_be_copied_but_not_applied(page:
 
 
 @pytest.mark.parametrize(("width", "theme"), [(600, "dark"), (1000, "light"), (1500, "dark")])
-def test_no_finding_is_cut_at_any_width(browser: Browser, file: Path, width: int, theme: str) -> None:
-    page = FilePage(browser, file, width=width, color_scheme=theme)
+def test_no_finding_is_cut_at_any_width(show: Show, trace: kvviz.Trace, width: int, theme: str) -> None:
+    page = show(trace, width=width, color_scheme=theme)
     cut = "(all) => all.filter((one) => one.scrollWidth > one.clientWidth + 1).length"
     assert page.root.locator(".kv-finding b").evaluate_all(cut) == 0
     assert page.root.evaluate("(root) => root.scrollWidth - root.clientWidth") <= 0
-    page.close()
 
 
 LIVE = """

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import expect
 
 import kvviz
 from kvviz.trace.units import size
 from tests.test_models import graph_of, reference
+from tests.ui.conftest import Show
 from tests.ui.graphpage import GraphPage
 
 pytestmark = pytest.mark.ui
@@ -23,22 +22,10 @@ def trace() -> kvviz.Trace:
     return kvviz.decode(graph_of(name), reference(name)["prompt"].tolist(), 5, progress=False)
 
 
-@pytest.fixture(scope="module")
-def file(trace: kvviz.Trace, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("evidence") / "page.html"
-    trace.to_html(path)
-    return path
-
-
 @pytest.fixture
-def graph(browser: Browser, file: Path) -> Iterator[GraphPage]:
-    context = browser.new_context(viewport={"width": 1500, "height": 950})
-    page = context.new_page()
-    errors: list[str] = []
-    page.on("pageerror", lambda error: errors.append(str(error)))
-    yield GraphPage(page, file)
-    context.close()
-    assert errors == []
+def graph(show: Show, trace: kvviz.Trace) -> GraphPage:
+    shown: GraphPage = show(trace, kind=GraphPage, width=1500, height=950)
+    return shown
 
 
 def frame(graph: GraphPage, trace: kvviz.Trace, kind: str) -> None:
@@ -81,7 +68,6 @@ def test_ops_that_play_no_part_are_folded_and_a_click_shows_them(graph: GraphPag
     drawn = graph.kv("graph-node").count()
     node = trace.steps[shown(graph)].node
     assert 0 < drawn < 12 < hidden
-    # when
     folded.click()
     # then the op stands in its whole block
     expect(folded).to_have_text("only what takes part")
@@ -96,19 +82,6 @@ def test_ops_that_play_no_part_are_folded_and_a_click_shows_them(graph: GraphPag
     assert shown(graph) == -1
     graph.kv("evidence-return").click()
     expect(graph.kv("graph-node")).to_have_count(drawn)
-
-
-def test_a_missed_op_is_drawn_with_the_op_that_reads_its_input_later(graph: GraphPage, trace: kvviz.Trace) -> None:
-    found = kvviz.findings(trace)
-    place = next(i for i, one in enumerate(found) if one.kind == "miss" and "reads it later" in one.title)
-    graph.root.locator(f'[data-kv="finding"][data-id="{place}"]').click()
-    expect(graph.stage).to_have_attribute("aria-description", re.compile("reads it later"))
-    step = trace.steps[shown(graph)]
-    culprits = {b.culprit for b in step.decision.blockers if b.code == "NOT_LAST_USE"}
-    assert culprits
-    labels = graph.labels("graph-node")
-    for culprit in culprits:
-        assert any(f" {culprit}, " in label for label in labels)
 
 
 def test_the_drawing_fits_and_can_be_zoomed_and_fitted_again(graph: GraphPage, trace: kvviz.Trace) -> None:
@@ -140,43 +113,16 @@ def test_the_way_of_a_buffer_is_that_of_the_chosen_op(graph: GraphPage, trace: k
     expect(graph.stage).not_to_have_attribute("data-way", re.compile("."))
 
 
-def test_an_edge_that_leaves_the_pane_ends_in_an_arrow_that_leads_on(graph: GraphPage, trace: kvviz.Trace) -> None:
-    # given a whole block that is higher than the pane
-    graph.goto(next(s.index for s in trace.steps if "self_attn" in s.node and s.run == 1) + 4)
-    for _ in range(4):
-        graph.kv("zoom-in").click()
-    graph.page.wait_for_timeout(300)
-    canvas = graph.kv("graph-canvas")
-    box = canvas.bounding_box()
-    assert box
-    before = list(graph.visible())
-    # when the arrow at the lower border is found and clicked
-    for x in range(6, int(box["width"]), 6):
-        graph.page.mouse.move(box["x"] + x, box["y"] + box["height"] - 4)
-        if canvas.get_attribute("data-over") == "exit":
-            break
-    expect(canvas).to_have_attribute("data-over", "exit")
-    graph.page.mouse.down()
-    graph.page.mouse.up()
-    graph.page.wait_for_timeout(300)
-    # then other ops are shown, and nothing was chosen
-    after = list(graph.visible())
-    assert after != before
-    expect(graph.root.locator(".kv-this h3").first).not_to_have_text("Selected")
-
-
 def test_a_range_of_the_timeline_sums_its_steps_and_finds_them(graph: GraphPage, trace: kvviz.Trace) -> None:
     plot = graph.kv("timeline").bounding_box()
     assert plot
     expect(graph.kv("range")).to_be_hidden()
-    # when
     graph.page.keyboard.down("Shift")
     graph.page.mouse.move(plot["x"] + 0.3 * plot["width"], plot["y"] + 20)
     graph.page.mouse.down()
     graph.page.mouse.move(plot["x"] + 0.5 * plot["width"], plot["y"] + 20, steps=3)
     graph.page.mouse.up()
     graph.page.keyboard.up("Shift")
-    # then
     says = graph.kv("range").locator("span").text_content() or ""
     many, first = (int(n.replace(",", "")) for n in re.findall(r"^([\d,]+) steps, ([\d,]+)–", says)[0])
     steps = trace.steps[first : first + many]

@@ -92,7 +92,6 @@ def test_pairs_that_the_graph_orders_are_listed_when_asked_for_with_their_path(
     group = page.kv("ordered-group").filter(has_text="ROPE → SET_ROWS")
     group.click()
     page.kv("ordered").first.click()
-    # then
     meant = next(h for h in ordered if trace.steps[h.first].op_type == "ROPE" and "SET_ROWS" in h.sentence)
     page.expect_step(meant.second)
     steps = page.kv("pair-path").locator('[data-kv="step-link"]')
@@ -165,7 +164,6 @@ def test_a_graph_is_stepped_live_past_its_end_and_led_another_way_in_a_lane(open
         row.locator('[data-kv="run-next"]').click()
         expect(debugger.kv("lane")).to_have_count(number + 2)
         debugger.expect_step(number)
-    # then
     expect(debugger.kv("lane-broken")).to_have_text("✕ 1 broken")
     assert debugger.python("t.outputs['kq'].tolist()") == [0] * 8
     debugger.kv("lane-compare").last.click()

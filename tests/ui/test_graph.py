@@ -2,87 +2,31 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
-from onnx import helper
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import expect
 
 import kvviz
-from kvviz.view.export import to_html
+from tests.engine.graphs import graph_of
+from tests.ui.conftest import Show
 from tests.ui.graphpage import GraphPage
 from tests.ui.pace import PAN, pan_cost
 
 pytestmark = pytest.mark.ui
 
-MODELS = Path(__file__).resolve().parents[2] / "assets" / "models"
-
-
-Show = Callable[[Any], GraphPage]
-
-
-@pytest.fixture(scope="module")
-def file_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Any], Path]:
-    """The file of a trace, written once."""
-    known: dict[int, tuple[Any, Path]] = {}
-
-    def written(trace: Any) -> Path:
-        if id(trace) not in known:
-            known[id(trace)] = trace, tmp_path_factory.mktemp("graph") / "trace.html"
-            to_html(trace, known[id(trace)][1], diagnosis=False)
-        return known[id(trace)][1]
-
-    return written
-
 
 @pytest.fixture
-def show(browser: Browser, file_of: Callable[[Any], Path]) -> Iterator[Show]:
-    context = browser.new_context(viewport={"width": 1500, "height": 1000})
-    errors: list[str] = []
-
-    def open_one(trace: Any) -> GraphPage:
-        page = context.new_page()
-        page.on("pageerror", lambda error: errors.append(str(error)))
-        return GraphPage(page, file_of(trace))
-
-    yield open_one
-    context.close()
-    assert errors == []
+def graph(show: Show, file_of: Callable[..., Path], story: kvviz.Trace) -> GraphPage:
+    shown: GraphPage = show(file_of(story, diagnosis=False), kind=GraphPage, width=1500, height=1000)
+    return shown
 
 
-def decoded(name: str, tokens: int = 4) -> Any:
-    return kvviz.decode(kvviz.load(MODELS / name / "model.onnx"), [5, 17, 33], tokens, progress=False)
-
-
-@pytest.fixture(scope="module")
-def story() -> Any:
-    return decoded("storyteller/concat")
-
-
-NAMES = sorted(
-    str(path.parent.relative_to(MODELS))
-    for path in MODELS.rglob("model.onnx")
-    # Forms of the story's model differ in how they keep their caches alone, but for the branches of one.
-    if not re.search(r"whisper|silero|storyteller/(?!concat|merged_if)", str(path))
-)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_every_model_is_at_most_ten_cards_folded(show: Show, name: str) -> None:
-    graph = show(decoded(name, 2))
-    graph.kv("fold").click()
-    expect(graph.kv("graph-node")).to_have_count(0)
-    assert 1 <= len(graph.heads()) <= 10
-
-
-def test_layers_that_repeat_are_one_card_and_each_can_be_shown(show: Show, story: Any) -> None:
+def test_layers_that_repeat_are_one_card_and_each_can_be_shown(graph: GraphPage, story: Any) -> None:
     # given the last layer's attention
-    graph = show(story)
     step = next(s.index for s in reversed(story.steps) if "layers.2/self_attn" in s.node)
     graph.goto(step)
     assert any(head.startswith("layer × 3, shown: layer 2") for head in graph.heads())
@@ -104,8 +48,7 @@ def test_layers_that_repeat_are_one_card_and_each_can_be_shown(show: Show, story
     expect(graph.running).to_have_count(1)
 
 
-def test_clicks_select_what_they_hit_and_the_cursor_stays(show: Show, story: Any) -> None:
-    graph = show(story)
+def test_clicks_select_what_they_hit_and_the_cursor_stays(graph: GraphPage, story: Any) -> None:
     step = 2000
     graph.goto(step)
     # when another op on the screen is clicked
@@ -120,8 +63,7 @@ def test_clicks_select_what_they_hit_and_the_cursor_stays(show: Show, story: Any
     expect(seen).to_have_attribute("data-state", "running")
 
 
-def test_what_was_decided_is_drawn_in_its_colour(show: Show, story: Any) -> None:
-    graph = show(story)
+def test_what_was_decided_is_drawn_in_its_colour(graph: GraphPage, story: Any) -> None:
     graph.goto(2000)
     fills: dict[str, set[tuple[int, ...]]] = {}
     for node in graph.seen():
@@ -133,33 +75,7 @@ def test_what_was_decided_is_drawn_in_its_colour(show: Show, story: Any) -> None
     assert len(set(told)) == len(told)
 
 
-def test_the_op_at_the_cursor_is_kept_in_view_without_jumping(show: Show, story: Any) -> None:
-    graph = show(story)
-    graph.goto(1990)
-    for _ in range(12):
-        graph.page.wait_for_timeout(220)
-        before = graph.visible()
-        graph.root.focus()
-        graph.page.keyboard.press("ArrowRight")
-        expect(graph.running).to_be_visible()
-        graph.page.wait_for_timeout(220)
-        node = graph.running.get_attribute("data-node")
-        inside = graph.stage.bounding_box()
-        old = before.get(node or "")
-        assert inside
-        # an op that was well in view has not moved
-        if (
-            old
-            and inside["y"] + 44 < old["y"] < inside["y"] + inside["height"] - 60
-            and inside["x"] + 14 < old["x"] < inside["x"] + inside["width"] - 300
-        ):
-            now = graph.running.bounding_box()
-            assert now
-            assert (round(now["x"]), round(now["y"])) == (round(old["x"]), round(old["y"]))
-
-
-def test_the_wheel_belongs_to_the_notebook_until_the_graph_has_the_focus(show: Show, story: Any) -> None:
-    graph = show(story)
+def test_the_wheel_belongs_to_the_notebook_until_the_graph_has_the_focus(graph: GraphPage, story: Any) -> None:
     graph.goto(2000)
     graph.page.evaluate("document.body.style.minHeight = '4000px'")
     graph.page.wait_for_timeout(300)
@@ -192,15 +108,13 @@ def test_the_wheel_belongs_to_the_notebook_until_the_graph_has_the_focus(show: S
     expect(graph.kv("zoom")).not_to_have_text("100 %")
 
 
-def test_dragging_pans_and_the_minimap_moves_the_view(show: Show, story: Any) -> None:
-    graph = show(story)
+def test_dragging_pans_and_the_minimap_moves_the_view(graph: GraphPage, story: Any) -> None:
     graph.goto(2000)
     graph.page.wait_for_timeout(300)
     seen = list(graph.visible())
     box = graph.kv("graph-canvas").bounding_box()
     small = graph.kv("minimap").bounding_box()
     assert box and small
-    # when
     graph.page.mouse.move(box["x"] + 300, box["y"] + 250)
     graph.page.mouse.down()
     graph.page.mouse.move(box["x"] + 300, box["y"] + 130, steps=4)
@@ -216,15 +130,13 @@ def test_dragging_pans_and_the_minimap_moves_the_view(show: Show, story: Any) ->
     expect(graph.kv("block").first).to_be_visible()
 
 
-def test_keys_walk_along_lines_and_say_where_they_are(show: Show, story: Any) -> None:
-    graph = show(story)
+def test_keys_walk_along_lines_and_say_where_they_are(graph: GraphPage, story: Any) -> None:
     graph.goto(2000)
     graph.stage.focus()
     graph.stage.press("ArrowDown")
     start = graph.stage.get_attribute("aria-activedescendant")
     assert start
     expect(graph.root.locator(f"#{start}")).to_have_attribute("data-state", "running")
-    # when
     graph.stage.press("ArrowDown")
     # then it is an op that reads what the first one made
     at = graph.root.locator(f"#{graph.stage.get_attribute('aria-activedescendant')}")
@@ -241,8 +153,7 @@ def test_keys_walk_along_lines_and_say_where_they_are(show: Show, story: Any) ->
     expect(graph.running).to_have_attribute("data-node", target or "")
 
 
-def test_text_is_never_smaller_than_eleven_px(show: Show, story: Any) -> None:
-    graph = show(story)
+def test_text_is_never_smaller_than_eleven_px(graph: GraphPage, story: Any) -> None:
     graph.page.evaluate(
         """() => {
           window.sizes = new Set();
@@ -269,20 +180,16 @@ def chain(length: int) -> Any:
     nodes, names = [], ["x"]
     for i in range(length):
         far = names[-int(rng.integers(1, min(6, len(names)) + 1))]
-        kind = ("Add", "Mul", "Relu", "Neg")[i % 4]
-        nodes.append(helper.make_node(kind, [far, names[-1]] if i % 4 < 2 else [names[-1]], [f"v{i}"], f"n{i}"))
+        nodes.append(f"[n{i}] v{i} = {('Add', 'Mul', 'Relu', 'Neg')[i % 4]} ({f'{far}, ' * (i % 4 < 2)}{names[-1]})")
         names.append(f"v{i}")
-    row = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [4]) for name in ("x", names[-1])]
-    model = helper.make_model(
-        helper.make_graph(nodes, "chain", row[:1], row[1:]), opset_imports=[helper.make_opsetid("", 21)], ir_version=10
-    )
-    trace = kvviz.run(kvviz.load(model), {"x": np.ones(4, np.float32)})
-    return getattr(trace, "trace", trace)
+    text = f"chain (float[4] x) => (float[4] {names[-1]}) {{ {' '.join(nodes)} }}"
+    return kvviz.run(graph_of(text), {"x": np.ones(4, np.float32)})
 
 
-def test_thousands_of_ops_unfolded_pan_as_quickly_as_plain_boxes(show: Show) -> None:
+def test_thousands_of_ops_unfolded_pan_as_quickly_as_plain_boxes(show: Show, file_of: Callable[..., Path]) -> None:
     length = 4000
-    graph = show(chain(length))
+    file = file_of(chain(length), diagnosis=False)
+    graph = show(file, kind=GraphPage, width=1500, height=1000)
     graph.kv("fold").click()
     assert len(graph.heads()) <= 10
     graph.kv("unfold").click()

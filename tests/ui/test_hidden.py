@@ -69,7 +69,6 @@ def test_a_pair_is_found_folded_in_the_list_and_told_beside_it(page: FilePage, t
     # when: the second run's pair of V
     page.kv("pair-group").nth(1).click()
     page.kv("pair").nth(1).click()
-    # then
     hazard = [h for h in found if h.root == "cache_v_l0"][1]
     page.expect_step(hazard.second)
     expect(page.kv("pair-sentence")).to_have_text(hazard.sentence)
@@ -105,56 +104,15 @@ def test_the_picture_is_copied_as_png(page: FilePage) -> None:
     assert size == [1600, 904]
 
 
-def test_the_graph_has_a_red_line_for_each_pair_and_one_for_what_is_folded(page: FilePage) -> None:
-    stage = page.kv("graph-stage")
-    page.kv("pair-group").first.click()
-    expect(stage).to_have_attribute("data-red", "RAW · 32 B; RAW · 32 B")
-    assert _red(page) > 100
-    page.kv("fold").click()
-    expect(stage).to_have_attribute("data-red", "RAW ×2")
-
-
-def _red(page: FilePage) -> int:
-    """Pixels of the graph in the colour of hidden edges."""
-    counted: int = page.page.evaluate(
-        """() => {
-          const canvas = document.querySelector('[data-kv="graph-canvas"]');
-          const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
-          let n = 0;
-          for (let i = 0; i < data.length; i += 4) {
-            if (data[i] === 0xc0 && data[i + 1] === 0x14 && data[i + 2] === 0x3c) n++;
-          }
-          return n;
-        }"""
-    )
-    return counted
-
-
-def test_the_memory_map_has_the_shared_bytes_of_the_chosen_pair(page: FilePage, trace: kvviz.Trace) -> None:
-    page.kv("open-map").click()
-    shared = page.root.locator("[data-shared]")
-    expect(page.kv("memory-map")).to_be_visible()
-    expect(shared).to_have_count(0)
-    # One row of K is one piece; V is transposed, so that each number of a row is apart from the others.
-    width = LayerForm().kv_heads * LayerForm().head_dim
-    for group, (root, pieces) in enumerate((("cache_k_l0", 1), ("cache_v_l0", width))):
-        page.kv("pair-group").nth(group).click()
-        storage = next(h.storage for h in kvviz.hazards(trace) if h.root == root)
-        expect(shared).to_have_attribute("data-shared", f"{pieces} of B{storage}, RAW · 32 B")
-
-
 def test_the_inspector_leads_to_the_other_step(page: FilePage, trace: kvviz.Trace) -> None:
     hazard = kvviz.hazards(trace)[0]
-    page.kv("goto").fill(str(hazard.second))
-    page.kv("goto").press("Enter")
+    page.goto(hazard.second)
     told = page.kv("hidden")
     expect(told).to_contain_text("keeps this read behind that write: after")
     told.locator('[data-kv="step-link"]').click()
     page.expect_step(hazard.first)
     expect(page.kv("hidden")).to_contain_text(f"before step {hazard.second}")
-    page.kv("goto").fill("0")
-    page.kv("goto").press("Enter")
-    page.expect_step(0)
+    page.goto(0)
     expect(page.kv("hidden")).to_have_count(0)
 
 

@@ -64,9 +64,7 @@ def fork_to_rten(debugger: DebuggerPage) -> None:
 
 
 def test_two_lanes_are_compared_and_each_difference_leads_to_its_step_in_both(debugger: DebuggerPage) -> None:
-    # given
     debugger.goto(40)
-    # when
     fork_to_rten(debugger)
     # then the same op is shown in a lane that says what it costs
     assert debugger.python("t.steps[d.cursor].node == first.steps[40].node")
@@ -103,9 +101,7 @@ def test_two_lanes_are_compared_and_each_difference_leads_to_its_step_in_both(de
 
 def test_python_shows_another_lane_and_the_page_follows(debugger: DebuggerPage) -> None:
     fork_to_rten(debugger)
-    # when
     debugger.notebook.execute("_kv.lane = 0\n_kv.cursor = 60")
-    # then
     expect(debugger.kv("policy")).to_have_text("policy: ideal")
     debugger.expect_step(60)
     # and back
@@ -162,15 +158,12 @@ def test_at_the_live_edge_one_goes_back_and_chooses_again(open_notebook: OpenNot
 
 
 def test_lanes_of_a_file_are_shown_and_compared_without_a_kernel(browser: Browser, tmp_path: Path) -> None:
-    # given
     graph = kvviz.load(small("concat").proto)
     found = kvviz.compare(graph, prompt=[1, 2, 3], max_new_tokens=3)
     found.to_html(tmp_path / "lanes.html")
     file = FilePage(browser, tmp_path / "lanes.html", width=800)
     expect(lanes(file.root)).to_have_count(3)
-    # when
-    file.kv("goto").fill("40")
-    file.kv("goto").press("Enter")
+    file.goto(40)
     lanes(file.root).nth(1).locator('[data-kv="lane-name"]').click()
     # then the same op is shown in the other lane
     there, _ = found.align(0, 1)

@@ -11,12 +11,10 @@ import pytest
 from playwright.sync_api import Browser, Locator, expect
 
 import kvviz
-from kvviz.demo.lesson_form import write_lessons
 from kvviz.lessons import Tour
 from kvviz.view.page_data.payload_tour import PANES
-from tests.ui.conftest import OpenNotebook, opened
+from tests.ui.conftest import OpenNotebook
 from tests.ui.filepage import FilePage
-from tests.ui.server import Jupyter
 
 pytestmark = pytest.mark.ui
 
@@ -40,7 +38,6 @@ curve""",
 
 
 def test_questions_are_graded_by_the_kernel_and_answers_are_kept_beside_them(open_notebook: OpenNotebook) -> None:
-    # given
     notebook = open_notebook(ASKED)
     notebook.run_all()
     number, choice, op, curve = (notebook.page.locator(".kv-ask").nth(i) for i in range(4))
@@ -64,7 +61,6 @@ def test_questions_are_graded_by_the_kernel_and_answers_are_kept_beside_them(ope
     expect(kv(number, "answer")).to_be_hidden()
     kv(number, "field").fill("2*3*2*16*4")
     kv(number, "field").press("Enter")
-    # then
     expect(kv(number, "said")).to_have_text("✓ Right.")
     expect(kv(number, "answer").locator("code")).to_have_text("2 * 3 * 2 * 16 * 4")
     assert notebook.python("[size.right, size.tries]") == [True, 2]
@@ -139,10 +135,8 @@ def test_captions_move_the_cursor_and_light_the_pane_by_keys_alone(
     last = len(toured[1].steps) - 1
     expect(page.kv("tour-number")).to_have_text("3 stops")
     page.expect_step(last)
-    # when
     page.root.focus()
     page.root.press("t")
-    # then
     expect(page.kv("tour-caption").locator("em")).to_have_text("prefill")
     page.expect_step(0)
     lit = page.root.locator("[data-lit]")
@@ -156,7 +150,6 @@ def test_captions_move_the_cursor_and_light_the_pane_by_keys_alone(
     page.page.keyboard.press("T")
     expect(page.kv("tour-number")).to_have_text("2 of 3")
     page.page.keyboard.press("Escape")
-    # then
     expect(page.kv("tour-card")).to_be_hidden()
     expect(lit).to_have_count(0)
     assert page.root.evaluate("(node) => node === document.activeElement")
@@ -235,41 +228,6 @@ def test_a_question_is_answered_by_keys_alone_and_keeps_the_focus(open_notebook:
     expect(boxes.nth(1)).to_be_focused()
     assert notebook.python("[size.tries, kind.tries, kind.right]") == [2, 2, True]
     assert len(notebook.outputs()) == before
-
-
-def test_a_lesson_as_delivered_tells_nothing_and_is_answered_by_keys(browser: Browser, jupyter: Jupyter) -> None:
-    # given: the form to learn from, with its first cells run, as a class begins
-    write_lessons(jupyter.root / "notebooks", jupyter.root / "lessons")
-    with opened(browser, jupyter, "lessons/class.ipynb") as notebook:
-        assert not any(notebook.outputs())
-        shell, press = "window.jupyterapp.shell.currentWidget.content", notebook.page.keyboard.press
-        notebook.page.evaluate(f"() => {{ {shell}.activeCellIndex = 0; }}")
-        notebook.page.evaluate("() => window.jupyterapp.commands.execute('notebook:enter-command-mode')")
-        for _ in range(5):
-            press("Shift+Enter")
-        question = notebook.page.locator(".kv-ask").first
-        expect(question).to_contain_text("Where does it get the name")
-        said = question.locator('[data-kv="ask-said"]')
-        after = notebook.page.get_by_text("These six arrays are the KV cache")
-        expect(after).to_have_count(0)
-        # when: Tab leads there, digits choose
-        notebook.page.evaluate(f"() => {{ {shell}.activeCellIndex = 4; }}")
-        notebook.page.evaluate("() => window.jupyterapp.commands.execute('notebook:enter-command-mode')")
-        for _ in range(60):
-            press("Tab")
-            if notebook.page.evaluate("() => document.activeElement.dataset.kv") == "ask-choice":
-                break
-        press("2")
-        press("Enter")
-        expect(said).to_contain_text("run 8 is fed 1 token")
-        expect(after).to_have_count(0)
-        press("3")
-        press("Enter")
-        # then
-        expect(said).to_have_text("✓ Right.")
-        expect(after).to_be_visible()
-        assert notebook.page.evaluate("() => document.activeElement.dataset.kv") == "ask-choice"
-        assert notebook.python("kvviz.lessons.score().code").startswith("class-1000")
 
 
 def test_the_hand_out_prints_on_two_sheets(browser: Browser) -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import expect
 
 import kvviz
-from tests.ui.conftest import OpenNotebook
+from tests.ui.conftest import OpenNotebook, Show
 from tests.ui.debugger import DebuggerPage
 from tests.ui.filepage import FilePage
 
@@ -24,20 +23,11 @@ OVERLAP = """([toggle, panel]) => { const [a, b] = [toggle, panel].map((node) =>
     * Math.max(0, Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top)) }"""
 
 
-@pytest.fixture(scope="module")
-def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("manners") / "story.html"
-    graph = kvviz.load(MODELS / "storyteller" / "concat" / "model.onnx")
-    kvviz.decode(graph, [1, 77, 108], 4, progress=False).to_html(path)
-    return path
-
-
 @pytest.fixture
-def page(browser: Browser, file: Path) -> Iterator[FilePage]:
-    shown = FilePage(browser, file, "#step=700")
+def page(show: Show, story: kvviz.Trace) -> FilePage:
+    shown: FilePage = show(story, "#step=700")
     shown.expect_step(700)
-    yield shown
-    shown.close()
+    return shown
 
 
 POPOVERS = [
@@ -58,7 +48,6 @@ def test_what_opens_can_be_closed_in_every_usual_way(page: FilePage, toggle: str
         # then it does not cover what opened it
         handles = [button.element_handle(), page.kv(panel).element_handle()]
         assert page.page.evaluate(OVERLAP, handles) == 0
-        # when
         if way == "button":
             page.kv(panel).locator('[data-kv="close"]').click()
         elif way == "escape":
@@ -67,7 +56,6 @@ def test_what_opens_can_be_closed_in_every_usual_way(page: FilePage, toggle: str
             button.click()
         else:
             page.root.locator(".kv-status").click(position={"x": 5, "y": 5})
-        # then
         expect(page.kv(panel)).to_be_hidden()
         expect(button).to_have_attribute("aria-expanded", "false")
         if way != "elsewhere":
@@ -91,14 +79,13 @@ def test_escape_closes_what_is_open_before_it_clears_the_selection(page: FilePag
     expect(this).to_have_text(selected)
 
 
-def test_tabs_name_their_panels_and_no_id_is_there_twice(browser: Browser, page: FilePage) -> None:
+def test_tabs_name_their_panels_and_no_id_is_there_twice(page: FilePage, show: Show, story: kvviz.Trace) -> None:
     controls = page.kv("tab").evaluate_all("(tabs) => tabs.map((tab) => tab.getAttribute('aria-controls'))")
     roles = page.page.evaluate("(ids) => ids.map((id) => document.getElementById(id)?.getAttribute('role'))", controls)
     assert roles == ["tabpanel"] * len(controls) and len(set(controls)) == len(controls) > 3
-    again = FilePage(browser, Path(page.page.url.split("#")[0].removeprefix("file://")))
+    again = show(story)
     others = again.kv("tab").evaluate_all("(tabs) => tabs.map((tab) => tab.getAttribute('aria-controls'))")
     assert not set(others) & set(controls)
-    again.close()
 
 
 def test_there_are_few_tab_stops_on_every_list(page: FilePage) -> None:
@@ -112,13 +99,10 @@ def test_there_are_few_tab_stops_on_every_list(page: FilePage) -> None:
 
 
 def test_arrows_walk_along_a_bar_that_was_reached_by_the_keyboard(page: FilePage) -> None:
-    # given
     page.root.focus()
     page.page.keyboard.press("Tab")
     assert page.focused() == "next"
-    # when
     page.page.keyboard.press("ArrowRight")
-    # then
     assert page.focused() == "into"
     page.expect_step(700)
     # and whoever presses with the mouse steps on with the arrows
@@ -133,10 +117,8 @@ def test_the_focus_is_not_lost_with_what_had_it(page: FilePage) -> None:
     page.kv("breakpoints").click()
     page.kv("breakpoint-missed").click()
     page.kv("breakpoint-remove").focus()
-    # when
     page.page.keyboard.press("Enter")
     expect(page.kv("breakpoint")).to_have_count(0)
-    # then
     assert page.page.evaluate("() => document.activeElement.closest('[data-kv=breakpoint-menu]') !== null")
     page.page.keyboard.press("Escape")
     assert page.focused() == "breakpoints"
@@ -161,7 +143,6 @@ def test_the_wheel_moves_a_list_and_at_its_end_the_page(page: FilePage) -> None:
 
 
 def test_the_wheel_is_let_go_wherever_it_turns(page: FilePage) -> None:
-    # given
     page.page.evaluate("() => { document.body.style.minHeight = '3000px' }")
     for pane in page.root.locator(".kv-pane").all():
         box = pane.bounding_box()
@@ -174,7 +155,6 @@ def test_the_wheel_is_let_go_wherever_it_turns(page: FilePage) -> None:
             page.page.mouse.wheel(0, 4000)
         page.page.wait_for_timeout(500)
         page.page.mouse.wheel(0, 400)
-        # then
         page.page.wait_for_function("() => scrollY > 0")
 
 
@@ -195,7 +175,6 @@ def debugger(open_notebook: OpenNotebook) -> DebuggerPage:
 
 
 def test_shortcuts_of_jupyterlab_work_while_the_page_has_the_focus(debugger: DebuggerPage) -> None:
-    # given
     page = debugger.notebook.page
     debugger.press("n")
     debugger.expect_step(0)
@@ -248,9 +227,8 @@ def test_the_wheel_goes_on_through_the_notebook(debugger: DebuggerPage) -> None:
         page.wait_for_timeout(300)
 
 
-def test_a_verification_fits_a_narrow_window(browser: Browser, tmp_path: Path) -> None:
+def test_a_verification_fits_a_narrow_window(show: Show, tmp_path: Path) -> None:
     found = kvviz.verify(MODELS / "storyteller" / "gqa" / "model.onnx")
     found.to_html(tmp_path / "verified.html")
-    page = FilePage(browser, tmp_path / "verified.html", width=400)
+    page = show(tmp_path / "verified.html", width=400)
     assert page.page.evaluate("document.documentElement.scrollWidth - window.innerWidth") <= 0
-    page.close()

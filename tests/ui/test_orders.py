@@ -53,7 +53,6 @@ def here(page: FilePage) -> list[str | None]:
 
 
 def test_both_orders_are_listed_and_one_cursor_is_on_the_same_op_of_both(page: FilePage, orders: Reordered) -> None:
-    # given
     before, after = ([step.node for step in trace.steps] for trace in (orders.before, orders.trace))
     assert (names(page, 0), names(page, 1)) == (before, after)
     # when it goes on, and to an op of the other list
@@ -71,7 +70,6 @@ def test_both_orders_are_listed_and_one_cursor_is_on_the_same_op_of_both(page: F
 
 
 def test_what_breaks_is_said_where_it_does(page: FilePage) -> None:
-    # given
     expect(page.kv("lane-broken")).to_have_text("✕ 1 broken")
     expect(page.kv("order-moved")).to_have_attribute("data-broken", "1")
     expect(page.kv("order-broken")).to_contain_text("RAW, 32 B of k_cache: MUL_MAT kq reads")
@@ -79,7 +77,6 @@ def test_what_breaks_is_said_where_it_does(page: FilePage) -> None:
     # not by colour alone
     broken = page.kv("orders").locator('[data-kv="order-op"][data-broken]')
     assert [row.inner_text().split()[-2:] for row in broken.all()] == [["✕", "RAW"]] * 2
-    # when
     page.kv("order-broken").click()
     # then the other order is shown at the second of the two
     page.expect_step(3)

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import nbformat
 import pytest
-from playwright.sync_api import Browser, Locator, Page, expect
+from playwright.sync_api import Browser, Page, expect
 
 import kvviz
-from kvviz.view.export import to_html
 from kvviz.widget import Planner
-from tests.ui.conftest import from_cells, opened
+from tests.ui.conftest import Show, from_cells, opened
+from tests.ui.filepage import Shown
 from tests.ui.page import NotebookPage
 from tests.ui.server import Jupyter
 
@@ -28,35 +28,13 @@ planner
 """
 
 
-class PlannerPage:
-    """Drive a planner in a page."""
+class PlannerPage(Shown):
+    """Drive a planner in a page; its steps are events."""
 
     def __init__(self, page: Page) -> None:
-        self.page = page
-        self.root = page.locator(".kvviz").first
+        super().__init__(page)
         self.root.scroll_into_view_if_needed()
         expect(self.kv("sentence")).to_be_visible()
-
-    def kv(self, name: str) -> Locator:
-        return self.root.locator(f'[data-kv="{name}"]')
-
-    def goto(self, event: int) -> None:
-        self.kv("goto").fill(str(event))
-        self.kv("goto").press("Enter")
-        self.expect_event(event)
-
-    def expect_event(self, event: int) -> None:
-        expect(self.root).to_have_attribute("data-step", str(event))
-
-    def states(self) -> dict[str, set[str]]:
-        """Names of the ops that are drawn, by state."""
-        drawn = self.kv("graph-node").evaluate_all(
-            "(nodes) => nodes.map((n) => [n.dataset.state, n.getAttribute('aria-label').split(', ')[0].split(' ')[1]])"
-        )
-        found: dict[str, set[str]] = {}
-        for state, name in drawn:
-            found.setdefault(state, set()).add(name)
-        return found
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +50,7 @@ def planner(notebook: NotebookPage) -> Iterator[PlannerPage]:
     page = PlannerPage(notebook.page)
     page.root.focus()
     page.root.press("Home")
-    page.expect_event(-1)
+    page.expect_step(-1)
     yield page
     notebook.check()
 
@@ -83,9 +61,7 @@ PICKS = "[i for i, e in enumerate(planner.events) if e.action == 'pick']"
 def test_an_event_is_told_with_its_reason_and_its_frontier(notebook: NotebookPage, planner: PlannerPage) -> None:
     picks = notebook.python(PICKS)
     for event in (0, 40, picks[0], picks[30], picks[-1]):
-        # when
         planner.goto(event)
-        # then
         told = notebook.python(
             f"(lambda e: [e.reason, [n.name for n in e.frontier], e.node.name])(planner.events[{event}])"
         )
@@ -99,44 +75,23 @@ def test_an_event_is_told_with_its_reason_and_its_frontier(notebook: NotebookPag
             assert (chosen.get_attribute("title") or "").startswith(told[2])
 
 
-def test_the_drawing_shows_what_is_picked_and_what_could_be(notebook: NotebookPage, planner: PlannerPage) -> None:
-    # given
-    event = notebook.python(PICKS)[25]
-    planner.kv("unfold").click()
-    # when
-    planner.goto(event)
-    # then
-    told = notebook.python(
-        f"[[e.node.name for e in planner.events[:{event}] if e.action == 'pick'],"
-        f" [n.name for n in (*planner.events[{event}].frontier, *planner.events[{event}].ready)],"
-        f" planner.events[{event}].node.name]"
-    )
-    states = planner.states()
-    assert states["done"] == set(told[0])
-    assert states["running"] == {told[2]}
-    assert states["frontier"] == set(told[1]) - {told[2]}
-    assert states.keys() <= {"done", "running", "frontier", "listed"}
-    planner.kv("fold").click()
-    planner.kv("follow").click()
-
-
 def test_keys_and_python_move_the_cursor(notebook: NotebookPage, planner: PlannerPage) -> None:
     picks = notebook.python(PICKS)
     planner.root.focus()
     for key in ("ArrowRight", "n", "ArrowRight", "p"):
         notebook.page.keyboard.press(key)
-    planner.expect_event(1)
+    planner.expect_step(1)
     notebook.page.keyboard.press(".")
-    planner.expect_event(picks[0])
+    planner.expect_step(picks[0])
     notebook.page.keyboard.press(".")
     notebook.page.keyboard.press(",")
-    planner.expect_event(picks[0])
+    planner.expect_step(picks[0])
     notebook.page.keyboard.press("End")
-    planner.expect_event(notebook.python("len(planner.events)") - 1)
+    planner.expect_step(notebook.python("len(planner.events)") - 1)
     notebook.page.wait_for_timeout(500)
     assert notebook.python("planner.cursor") == notebook.python("len(planner.events)") - 1
     notebook.execute("planner.goto(17)")
-    planner.expect_event(17)
+    planner.expect_step(17)
 
 
 def test_a_row_of_the_plan_leads_to_its_pick(notebook: NotebookPage, planner: PlannerPage) -> None:
@@ -144,7 +99,7 @@ def test_a_row_of_the_plan_leads_to_its_pick(notebook: NotebookPage, planner: Pl
     planner.goto(picks[20])
     row = planner.root.locator(f'.kv-order [data-kv="event-row"][data-step="{picks[14]}"]')
     row.click()
-    planner.expect_event(picks[14])
+    planner.expect_step(picks[14])
     expect(planner.root.locator(".kv-events tr[aria-current]")).to_contain_text("pick")
 
 
@@ -159,41 +114,24 @@ def test_it_fits_its_width_in_both_themes(notebook: NotebookPage, planner: Plann
     assert overflow <= 0
 
 
-def test_a_step_shows_what_the_policys_planner_says_of_it(browser: Browser, tmp_path: Path) -> None:
-    # given
+def test_a_step_shows_what_the_policys_planner_says_of_it(show: Show) -> None:
     graph = kvviz.load(MODELS / "o01_optimum_llama" / "model.onnx")
     trace = kvviz.decode(graph, [5, 17, 33], 1, policy="onnxruntime")
-    to_html(trace, tmp_path / "trace.html", step=0)
-    page = browser.new_page()
-    page.goto((tmp_path / "trace.html").as_uri())
-    root = page.locator(".kvviz")
+    page = show(trace)
     for step in (3, 8, 64):
-        # when
-        root.locator('[data-kv="goto"]').fill(str(step))
-        root.locator('[data-kv="goto"]').press("Enter")
-        # then
+        page.goto(step)
         told = trace.log[step].op.note
         assert told.startswith("k")
-        expect(root.locator('[data-kv="plan-note"]')).to_have_text(f"Plan {told}")
-    page.close()
+        expect(page.kv("plan-note")).to_have_text(f"Plan {told}")
 
 
-def test_the_page_of_its_own_steps_without_a_kernel(browser: Browser, tmp_path: Path) -> None:
-    # given
+def test_the_page_of_its_own_steps_without_a_kernel(show: Show, tmp_path: Path) -> None:
     graph = kvviz.load(MODELS / "o01_optimum_llama" / "model.onnx")
     made = Planner(graph, policy="least_live")
     made.goto(5)
     made.to_html(tmp_path / "plan.html")
-    page = browser.new_page()
-    errors: list[str] = []
-    page.on("pageerror", lambda error: errors.append(str(error)))
-    page.goto((tmp_path / "plan.html").as_uri())
-    # when
-    planner = PlannerPage(page)
-    planner.expect_event(5)
+    planner = show(tmp_path / "plan.html")
+    planner.expect_step(5)
     planner.kv("next").click()
-    # then
-    planner.expect_event(6)
+    planner.expect_step(6)
     expect(planner.kv("event").locator(".kv-sentence")).to_have_text(f"{made.events[6].reason}.")
-    assert errors == []
-    page.close()

@@ -50,20 +50,16 @@ def test_a_picture_shows_the_step_until_the_cells_are_run_and_then_the_debugger_
     expect(picture).to_be_visible()
     assert picture.evaluate("(image) => image.complete && image.naturalWidth > 100")
     expect(notebook.page.locator(".kvviz")).to_have_count(0)
-    # when
     notebook.run_all()
-    # then
     debugger = DebuggerPage(notebook)
     debugger.expect_step(debugger.python("d.cursor"))
 
 
 def test_the_tour_leads_through_eight_stops(notebook: NotebookPage, debugger: DebuggerPage) -> None:
-    # when
     debugger.press("t")
     stops = debugger.python("[stop.step for stop in t.tour.stops]")
     assert len(stops) == 8
     for number, step in enumerate(stops, 1):
-        # then
         expect(debugger.kv("tour-number")).to_have_text(f"{number} of 8")
         debugger.expect_step(step)
         expect(debugger.root.locator("[data-lit]").first).to_be_visible()
@@ -75,14 +71,11 @@ def test_the_tour_leads_through_eight_stops(notebook: NotebookPage, debugger: De
 
 
 def test_the_next_button_shows_step_after_step_of_the_trace(debugger: DebuggerPage) -> None:
-    # given
     middle = debugger.steps // 2
     debugger.goto(middle)
     facts = debugger.python(FACTS % (middle + 1, middle + 6))
     for number, fact in enumerate(facts, middle + 1):
-        # when
         debugger.kv("next").click()
-        # then
         debugger.expect_step(number)
         expect(debugger.kv("sentence")).to_contain_text(f"Step {number}: ")
         expect(debugger.root.locator(".kv-this .kv-big")).to_have_attribute("title", fact["node"])
@@ -93,16 +86,6 @@ def test_the_next_button_shows_step_after_step_of_the_trace(debugger: DebuggerPa
         for row, (name, buffer) in zip(written.all(), fact["outs"], strict=True):
             expect(row.locator('[data-kv="value"]')).to_have_attribute("title", name)
             expect(row.locator('[data-kv="buffer"]')).to_have_text(buffer)
-
-
-def test_in_place_is_shown_exactly_where_an_output_lies_in_its_inputs_buffer(debugger: DebuggerPage) -> None:
-    shares = debugger.python(
-        "[[s.index, bool(s.decision.shares)] for s in t.steps if s.decision.dispatch == 'in_place']"
-    )
-    assert shares
-    for number, _ in shares[:3]:
-        debugger.goto(number)
-        expect(debugger.kv("decision")).to_have_attribute("data-state", "in_place")
 
 
 def test_keys_move_the_cursor_and_python_follows(debugger: DebuggerPage) -> None:
@@ -120,7 +103,6 @@ def test_a_cursor_set_in_python_moves_the_page(debugger: DebuggerPage) -> None:
         if debugger.python("d.cursor") == -1:
             break
         debugger.notebook.page.wait_for_timeout(100)
-    # then
     debugger.notebook.execute("_kv.cursor = 7")
     debugger.expect_step(7)
 
@@ -149,9 +131,7 @@ def test_an_op_chosen_from_the_frontier_runs_next(debugger: DebuggerPage) -> Non
     rows = debugger.kv("frontier-row")
     names = [(row.get_attribute("title") or "").split(": ran as")[0] for row in rows.all()]
     assert names == debugger.python("list(d.frontier())")
-    # when
     rows.last.locator('[data-kv="run-next"]').click()
-    # then
     debugger.expect_step(end + 1)
     assert debugger.python("t.steps[-1].node") == names[-1]
 

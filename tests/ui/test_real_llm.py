@@ -74,11 +74,8 @@ def test_a_run_without_steps_says_totals_only(debugger: DebuggerPage) -> None:
 
 
 def test_a_run_with_detail_shows_its_steps(debugger: DebuggerPage) -> None:
-    # given
     first = debugger.python(f"t.runs[{STEPWISE}].first")
-    # when
     to_run(debugger, STEPWISE)
-    # then
     expect(debugger.root).not_to_have_attribute("data-bare", re.compile(".*"))
     assert first <= debugger.step < first + OPS
     # and of the op that writes the first cache the page says that nothing was moved
@@ -97,16 +94,15 @@ MOVES = {"step": (pace.PRESS_KEYS, pace.STEP), "drag": (pace.DRAG_STEPS, pace.DR
 def test_moving_the_cursor_is_fast(debugger: DebuggerPage, script: str, limit: float, open_blocks: bool) -> None:
     debugger.kv("unfold" if open_blocks else "fold").click()
     debugger.goto(debugger.python("t.runs[96].first"))
-    assert pace.cost_of(debugger, script, 120) < limit
+    assert pace.cost_of(debugger.root, script, 120) < limit
 
 
 def test_dragging_over_all_runs_is_fast_with_the_caches_in_view(debugger: DebuggerPage, caches: CachePage) -> None:
     caches.to_run(0)
-    assert pace.cost_of(debugger, pace.DRAG_RUNS, 128) < pace.DRAG
+    assert pace.cost_of(debugger.root, pace.DRAG_RUNS, 128) < pace.DRAG
 
 
 def test_sixty_caches_are_listed_and_each_row_of_one_can_be_read(debugger: DebuggerPage, caches: CachePage) -> None:
-    # given
     caches.to_run(STEPWISE)
     debugger.goto(debugger.python(f"t.runs[{STEPWISE}].first"))
     expect(caches.kv("cache-row")).to_have_count(60)
@@ -125,27 +121,6 @@ def test_sixty_caches_are_listed_and_each_row_of_one_can_be_read(debugger: Debug
             assert state in told
             if row < PROMPT + STEPWISE:
                 assert f"token “{debugger.python(f't.words[{row}].strip()')}" in told.replace("“ ", "“")
-
-
-def test_what_attention_weighed_is_told_of_runs_with_steps_only(debugger: DebuggerPage, caches: CachePage) -> None:
-    # given
-    caches.to_run(STEPWISE)
-    weights = debugger.notebook.python(f"attention(trace, trace.caches[0], {STEPWISE}).tolist()")
-    assert len(weights) == 9
-    # when
-    caches.kv("attention").click()
-    expect(caches.kv("cache-tip")).to_contain_text("the attention weights of", timeout=60_000)
-    # then the first of the three key heads has the mean of its three query heads
-    x, y = caches.place(PROMPT + STEPWISE - 1, ROOM)
-    caches.kv("heat").hover(position={"x": x, "y": y})
-    told = re.search(r"weight ([\d.e-]+)", caches.kv("cache-tip").inner_text())
-    mean = sum(head[PROMPT + STEPWISE - 1] for head in weights[:3]) / 3
-    assert told and float(told.group(1)) == pytest.approx(mean, rel=0.06, abs=1e-4)
-    # and of a run without steps it says why there is nothing
-    debugger.notebook.page.mouse.move(0, 0)
-    caches.to_run(BARE)
-    expect(caches.kv("cache-tip")).to_contain_text("not recorded")
-    caches.kv("attention").click()
 
 
 def readable(box: Locator) -> bool:

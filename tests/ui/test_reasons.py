@@ -49,9 +49,7 @@ def test_reasons_and_the_change_are_in_sight_at_every_missed_step(
     page = FilePage(browser, file, width=width, height=840, color_scheme=theme)
     hidden = []
     for step in sample:
-        page.kv("goto").fill(str(step))
-        page.kv("goto").press("Enter")
-        page.expect_step(step)
+        page.goto(step)
         expect(page.kv("decision").first).to_be_visible()
         page.page.wait_for_function(
             "(name) => document.querySelector('.kv-this .kv-big').title === name", arg=trace.steps[step].node

@@ -65,11 +65,9 @@ def saved(jupyter: Jupyter, name: str, trusted: bool, state: bool = False) -> st
 
 @pytest.mark.parametrize("trusted", [True, False])
 def test_the_saved_picture_stands_where_the_page_cannot_be(browser: Browser, jupyter: Jupyter, trusted: bool) -> None:
-    # given
     path = saved(jupyter, f"reopened-{trusted}.ipynb", trusted)
     with opened(browser, jupyter, path, width=1400) as notebook:
         for cell, picture in zip(notebook.page.locator(".jp-CodeCell").all(), PICTURES, strict=True):
-            # then
             cell.scroll_into_view_if_needed()
             expect(cell.locator(picture).first).to_be_visible()
             expect(cell.get_by_text("A saved picture.")).to_be_visible()
@@ -91,12 +89,10 @@ def test_the_saved_picture_stands_where_the_page_cannot_be(browser: Browser, jup
 
 
 def test_with_the_state_of_its_widgets_it_opens_as_the_page_that_scrubs(browser: Browser, jupyter: Jupyter) -> None:
-    # given
     path = saved(jupyter, "stateful.ipynb", True, state=True)
     with opened(browser, jupyter, path, width=1400) as notebook:
         page = notebook.page
         first = page.locator(".kvviz").first
-        # then
         # JupyterLab asks the kernel first, which may be starting yet
         expect(first).to_have_attribute("data-step", "40", timeout=60_000)
         first.focus()
@@ -146,22 +142,10 @@ def test_untrusted_it_opens_as_the_picture_and_keeps_its_look_when_another_versi
         shown.complaints[:] = [said for said in shown.complaints if "widget model not found" not in said]
 
 
-def test_a_notebook_whose_outputs_were_cleared_shows_nothing(browser: Browser, jupyter: Jupyter) -> None:
-    path = saved(jupyter, "cleared.ipynb", True, state=True)
-    notebook = nbformat.read(jupyter.root / path, 4)
-    for cell in notebook.cells:
-        cell.outputs = []
-    nbformat.write(notebook, jupyter.root / path)
-    with opened(browser, jupyter, path) as page:
-        expect(page.page.locator(".jp-CodeCell")).to_have_count(len(CELLS))
-        expect(page.page.locator(".jp-OutputArea-child")).to_have_count(0)
-
-
 def test_a_static_view_of_a_notebook_has_a_picture_and_tables(browser: Browser, jupyter: Jupyter) -> None:
     """nbconvert's HTML without its scripts from elsewhere, and GitHub's view, which shows images and clean HTML."""
     from nbconvert import HTMLExporter
 
-    # given
     path = saved(jupyter, "static.ipynb", True)
     notebook = nbformat.read(jupyter.root / path, 4)
     # GitHub: the richest of PNG and HTML of each output; a PNG is one
@@ -225,16 +209,4 @@ def test_a_page_that_cannot_read_a_recording_says_why_and_leaves_the_picture(
     assert page.get_by_role("alert").inner_text().count(".") == 1
     expect(page.get_by_text("the picture")).to_be_visible()
     expect(page.locator(".kvviz")).to_have_count(0)
-    page.close()
-
-
-def test_of_the_own_format_the_page_is_there_and_the_picture_is_not(
-    browser: Browser, other_format: Callable[[int], Path]
-) -> None:
-    from kvviz.view.page_data.payload import FORMAT
-
-    page = browser.new_page()
-    page.goto(other_format(FORMAT).as_uri())
-    expect(page.locator(".kvviz .kv-app")).to_be_visible()
-    expect(page.get_by_text("the picture")).to_be_hidden()
     page.close()

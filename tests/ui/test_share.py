@@ -4,50 +4,20 @@ from __future__ import annotations
 
 import re
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import expect
 
 import kvviz
-from tests.ui.filepage import FilePage
+from tests.ui.conftest import Show
 
 pytestmark = pytest.mark.ui
 
-MODELS = Path(__file__).resolve().parents[2] / "assets" / "models"
 MAY_COPY = ["clipboard-read", "clipboard-write"]
-
-
-@pytest.fixture(scope="module")
-def story() -> kvviz.Trace:
-    return kvviz.decode(kvviz.load(MODELS / "storyteller" / "concat" / "model.onnx"), [1, 77, 108], 4, progress=False)
-
-
-@pytest.fixture(scope="module")
-def file(story: kvviz.Trace, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("share") / "story.html"
-    story.to_html(path)
-    return path
-
-
-Show = Callable[..., FilePage]
-
-
-@pytest.fixture
-def show(browser: Browser) -> Iterator[Show]:
-    with ExitStack() as pages:
-
-        def one(path: Path, address: str = "", **options: Any) -> FilePage:
-            page = FilePage(browser, path, address, **options)
-            pages.callback(page.close)
-            return page
-
-        yield one
 
 
 def pixels(png: bytes) -> np.ndarray:
@@ -56,7 +26,7 @@ def pixels(png: bytes) -> np.ndarray:
     return np.asarray(imread(BytesIO(png)))
 
 
-def test_the_page_and_python_write_the_same_markdown(show: Show, file: Path, story: kvviz.Trace) -> None:
+def test_the_page_and_python_write_the_same_markdown(show: Show, story: kvviz.Trace) -> None:
     # given steps of every kind: missed with a fix, missed without, in place, a view, and the last one
     missed = kvviz.explain(story).missed
     fixed = next(m.step for m in missed if m.fix is not None)
@@ -66,22 +36,18 @@ def test_the_page_and_python_write_the_same_markdown(show: Show, file: Path, sto
     # and one whose op spent more at another step, of which the fix is
     less = next(m.steps[0] for m in missed if m.fix is not None and m.steps[0] != m.step)
     assert "For step " in story.to_markdown(less) and "For step " not in story.to_markdown(fixed)
-    page = show(file, permissions=MAY_COPY)
+    page = show(story, permissions=MAY_COPY)
     for step in (fixed, less, unfixed, in_place, view, len(story.steps) - 1):
-        page.kv("goto").fill(str(step))
-        page.kv("goto").press("Enter")
-        page.expect_step(step)
-        # when
+        page.goto(step)
         page.kv("share").first.click()
         page.kv("share-step-copy").click()
         expect(page.kv("share-said")).to_have_text("copied")
-        # then
         assert page.copied() == story.to_markdown(step)
         page.page.keyboard.press("Escape")
 
 
-def test_without_permission_a_file_is_saved(show: Show, file: Path, story: kvviz.Trace, tmp_path: Path) -> None:
-    page = show(file, "#step=100")
+def test_without_permission_a_file_is_saved(show: Show, story: kvviz.Trace, tmp_path: Path) -> None:
+    page = show(story, "#step=100")
     page.expect_step(100)
     page.page.evaluate("() => Object.defineProperty(navigator, 'clipboard', { value: undefined })")
     page.kv("share").first.click()
@@ -93,13 +59,11 @@ def test_without_permission_a_file_is_saved(show: Show, file: Path, story: kvviz
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_a_picture_shows_what_the_page_shows(show: Show, file: Path, tmp_path: Path, theme: Any) -> None:
-    # given
-    page = show(file, "#step=700", color_scheme=theme)
+def test_a_picture_shows_what_the_page_shows(show: Show, story: kvviz.Trace, tmp_path: Path, theme: Any) -> None:
+    page = show(story, "#step=700", color_scheme=theme)
     page.expect_step(700)
     app = page.root.locator(".kv-app")
     seen = pixels(app.screenshot())
-    # when
     page.kv("share").first.click()
     with page.page.expect_download() as saved:
         page.kv("share-png-save").click()
@@ -116,8 +80,8 @@ def test_a_picture_shows_what_the_page_shows(show: Show, file: Path, tmp_path: P
     assert 0.8 < ink[1] / ink[0] < 1.25
 
 
-def test_a_pane_is_saved_as_an_svg_with_all_that_it_needs(show: Show, file: Path, tmp_path: Path) -> None:
-    page = show(file, "#step=700")
+def test_a_pane_is_saved_as_an_svg_with_all_that_it_needs(show: Show, story: kvviz.Trace, tmp_path: Path) -> None:
+    page = show(story, "#step=700")
     # the menu of the pane itself knows which it is
     page.root.locator('[data-kv="copy-pane"][data-id="graph"]').click()
     with page.page.expect_download() as saved:
@@ -133,9 +97,9 @@ def test_a_pane_is_saved_as_an_svg_with_all_that_it_needs(show: Show, file: Path
     assert len(np.unique(pixels(page.page.screenshot()).reshape(-1, 4), axis=0)) > 20
 
 
-def test_an_address_leads_to_a_step_and_a_thing(show: Show, file: Path, story: kvviz.Trace) -> None:
+def test_an_address_leads_to_a_step_and_a_thing(show: Show, story: kvviz.Trace) -> None:
     # a buffer
-    page = show(file, "#step=619&sel=B345")
+    page = show(story, "#step=619&sel=B345")
     page.expect_step(619)
     expect(page.root.locator(".kv-this")).to_contain_text("B345")
     # a node by name; somebody changes the address
@@ -149,8 +113,8 @@ def test_an_address_leads_to_a_step_and_a_thing(show: Show, file: Path, story: k
     expect(page.kv("query")).to_have_value("Concat")
 
 
-def test_the_address_follows_and_can_be_copied(show: Show, file: Path) -> None:
-    page = show(file, "#step=700", permissions=MAY_COPY)
+def test_the_address_follows_and_can_be_copied(show: Show, story: kvviz.Trace) -> None:
+    page = show(story, "#step=700", permissions=MAY_COPY)
     page.expect_step(700)
     page.root.focus()
     page.page.keyboard.press("n")
@@ -164,25 +128,10 @@ def test_the_address_follows_and_can_be_copied(show: Show, file: Path) -> None:
     assert page.copied() == page.page.url
 
 
-def test_a_file_gives_itself(show: Show, file: Path, tmp_path: Path) -> None:
-    page = show(file, "#step=700")
-    page.expect_step(700)
-    page.kv("share").first.click()
-    with page.page.expect_download() as saved:
-        page.kv("share-html").click()
-    saved.value.save_as(tmp_path / "again.html")
-    again = show(tmp_path / "again.html", "#step=701")
-    again.expect_step(701)
-    # and it opens where it was saved, wherever the file that it came from opens
-    show(tmp_path / "again.html").expect_step(700)
-    # with what a reader without scripts sees
-    assert '<div id="kvviz-still">' in (tmp_path / "again.html").read_text("utf-8")
-
-
 def test_a_finding_and_the_drawer_are_part_of_the_address_and_of_a_saved_file(
-    show: Show, file: Path, tmp_path: Path
+    show: Show, story: kvviz.Trace, tmp_path: Path
 ) -> None:
-    page = show(file)
+    page = show(story)
     framed = page.kv("evidence-at")
     page.kv("evidence-next").click()
     page.root.locator('[data-kv="tab"][data-id="buffers"]').click()
@@ -193,14 +142,14 @@ def test_a_finding_and_the_drawer_are_part_of_the_address_and_of_a_saved_file(
     with page.page.expect_download() as saved:
         page.kv("share-html").click()
     saved.value.save_as(tmp_path / "again.html")
-    for again in (show(file, f"#{page.page.url.partition('#')[2]}"), show(tmp_path / "again.html")):
+    for again in (show(story, f"#{page.page.url.partition('#')[2]}"), show(tmp_path / "again.html")):
         again.expect_step(int(step or -1))
         expect(again.kv("evidence-at")).to_have_text(shown)
         expect(again.root.locator('[data-kv="tab"][data-id="buffers"]')).to_have_attribute("aria-selected", "true")
 
 
-def test_rows_of_a_list_are_saved_as_a_table(show: Show, file: Path, story: kvviz.Trace) -> None:
-    page = show(file, "#step=700")
+def test_rows_of_a_list_are_saved_as_a_table(show: Show, story: kvviz.Trace) -> None:
+    page = show(story, "#step=700")
     page.root.locator('[role="tab"][data-id="steps"]').click()
     expect(page.root.locator('[data-kv="table-row"]').first).to_be_visible()
     page.root.locator('[data-kv="copy-pane"][data-id="lists"]').click()
@@ -215,8 +164,8 @@ def test_rows_of_a_list_are_saved_as_a_table(show: Show, file: Path, story: kvvi
         assert cells[head.split(" | ").index("op")] == step.op_type
 
 
-def test_every_pane_offers_a_picture_of_itself(show: Show, file: Path) -> None:
-    page = show(file, "#step=700", width=1500)
+def test_every_pane_offers_a_picture_of_itself(show: Show, story: kvviz.Trace) -> None:
+    page = show(story, "#step=700", width=1500)
     page.kv("open-map").click()
     page.root.locator('[role="tab"][data-id="steps"]').click()
     for name in ("graph", "inspector", "memory map", "lists"):

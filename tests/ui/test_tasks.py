@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from onnx import parser
-from playwright.sync_api import Browser, Locator, expect
+from playwright.sync_api import Browser, expect
 
 import kvviz
 from kvviz.report.explain import explain
@@ -128,19 +128,8 @@ def asked(
 ) -> Iterator[tuple[Hand, kvviz.Trace | kvviz.Comparison]]:
     trace, file = made(request.param)
     page = FilePage(browser, file, RECORDINGS[request.param][1], width=1500)
-    yield Hand(page.root), trace
+    yield Hand(page.page), trace
     page.close()
-
-
-def tab(hand: Hand, name: str) -> Locator:
-    return hand.kv("tab", name)
-
-
-def goto(hand: Hand, step: int) -> None:
-    """Where the question is asked; not counted."""
-    hand.kv("goto").fill(str(step))
-    hand.kv("goto").press("Enter")
-    hand.expect_step(step)
 
 
 def why_an_op_of_layer_3_is_not_in_place(hand: Hand, trace: kvviz.Trace) -> None:
@@ -202,14 +191,14 @@ def an_op_by_name(hand: Hand, trace: kvviz.Trace) -> None:
 
 
 def token_7(hand: Hand, trace: kvviz.Trace) -> None:
-    hand.click(hand.kv("story-word", 7))
+    hand.click(hand.kv("story-word", id=7))
     expect(hand.kv("decode-slider")).to_have_value("7")
     expect(hand.kv("step-number")).to_contain_text("decode step 7")
 
 
 def into_an_if_and_into_iteration_17_of_its_loop(hand: Hand, trace: kvviz.Trace) -> None:
     branch = [step.index for step in trace.steps if step.op_type == "Sub"]
-    goto(hand, branch[0] - 1)
+    hand.goto(branch[0] - 1)
     hand.click(hand.kv("into"))
     hand.expect_step(branch[0])
     expect(hand.root.locator(".kv-crumbs")).to_contain_text("then_branch")
@@ -220,8 +209,8 @@ def into_an_if_and_into_iteration_17_of_its_loop(hand: Hand, trace: kvviz.Trace)
 
 
 def values_and_the_first_nan(hand: Hand, trace: kvviz.Trace) -> None:
-    hand.click(tab(hand, "values"))
-    hand.click(hand.kv("first", "NaN").locator('[data-kv="step-link"]'))
+    hand.click(hand.kv("tab", id="values"))
+    hand.click(hand.kv("first", id="NaN").locator('[data-kv="step-link"]'))
     [root] = [step.index for step in trace.steps if step.op_type == "Sqrt"]
     assert np.isnan(trace.outputs["y"]).all()
     hand.expect_step(root)
@@ -239,7 +228,7 @@ def a_picture_and_markdown(hand: Hand, trace: kvviz.Trace) -> None:
 
 
 def the_file_without_a_kernel_at_my_step(hand: Hand, trace: kvviz.Trace) -> None:
-    goto(hand, START + 5)
+    hand.goto(START + 5)
     hand.click(hand.root.locator('.kv-bar [data-kv="share"]'))
     with hand.root.page.expect_download() as saved:
         hand.click(hand.kv("share-html"))
@@ -286,9 +275,9 @@ def who_holds_a_buffer_until_when(hand: Hand, trace: kvviz.Trace) -> None:
 def what_was_copied_at_token_200_of_512(hand: Hand, trace: kvviz.Trace) -> None:
     run = trace.runs[200]
     assert len(trace.runs) == 512 and run.first == run.last and run.bytes_copied > 0
-    hand.click(hand.kv("story-word", 200))
+    hand.click(hand.kv("story-word", id=200))
     expect(hand.root).to_have_attribute("data-bare", "200")
-    expect(hand.kv("total", "copied").locator("dd").first).to_have_text(size(run.bytes_copied))
+    expect(hand.kv("total", id="copied").locator("dd").first).to_have_text(size(run.bytes_copied))
 
 
 TASKS: dict[Callable[..., None], str] = {

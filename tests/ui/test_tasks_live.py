@@ -59,12 +59,10 @@ def debugger(notebook: NotebookPage) -> Iterator[DebuggerPage]:
 
 def test_another_ready_op_runs_with_one_click_and_a_second_undoes_it(debugger: DebuggerPage) -> None:
     debugger.goto(43)
-    hand = Hand(debugger.root)
+    hand = Hand(debugger.page)
     row = hand.kv("frontier-row").filter(has=hand.root.page.locator('[data-kv="run-next"]')).first
     node = (row.get_attribute("title") or "").partition(": ran as")[0]
-    # when
     hand.click(row.locator('[data-kv="run-next"]'))
-    # then
     expect(hand.kv("lane")).to_have_count(2)
     hand.expect_step(44)
     assert debugger.python("t.steps[44].node") == node
@@ -79,8 +77,7 @@ def test_another_ready_op_runs_with_one_click_and_a_second_undoes_it(debugger: D
 
 def test_ideal_against_rten_takes_two_clicks(debugger: DebuggerPage) -> None:
     debugger.goto(40)
-    hand = Hand(debugger.root)
-    # when
+    hand = Hand(debugger.page)
     hand.click(hand.kv("fork"))
     hand.click(hand.kv("fork-item").get_by_text("rten", exact=True))
     expect(hand.kv("policy")).to_have_text("policy: rten")
@@ -96,9 +93,8 @@ def test_a_fix_is_applied_with_two_clicks_and_card_lane_and_markdown_agree(debug
     number = debugger.python("[one.kind for one in kvviz.findings(first)].index('copied')")
     one = f"kvviz.findings(first)[{number}]"
     change, lower, copied, step = debugger.python(f"(lambda x: [x.change, x.peak, x.bytes, x.step])({one})")
-    hand = Hand(debugger.root)
-    # when
-    hand.click(hand.kv("finding", number))
+    hand = Hand(debugger.page)
+    hand.click(hand.kv("finding", id=number))
     card = hand.root.locator(f'.kv-found > [data-id="{number}"]')
     expect(card.locator('[data-kv="effect"]')).to_have_text(f"{change} peak {signed(-lower)}")
     hand.click(card.locator('.kv-cure [data-kv="apply"]'))
@@ -129,7 +125,7 @@ def test_at_the_live_edge_one_runs_on_to_a_concat_that_copies_and_steps_back(
     with opened(browser, jupyter, "onward.ipynb", width=1600) as page:
         page.run_all()
         debugger = DebuggerPage(page)
-        hand = Hand(debugger.root)
+        hand = Hand(debugger.page)
         # when it is to stop where a query finds a step, and nothing has run
         hand.ask("op:Concat copied>0")
         hand.click(hand.kv("run-to"))

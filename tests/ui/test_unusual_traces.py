@@ -4,35 +4,23 @@ the main graph."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import expect
 
 import kvviz
 from kvviz.decode.token_loop import DecodeSession
 from tests.test_models import graph_of
+from tests.ui.conftest import Show
 from tests.ui.filepage import FilePage
 
 pytestmark = pytest.mark.ui
 
-Show = Callable[[kvviz.Trace], FilePage]
-
-
-@pytest.fixture
-def show(browser: Browser, tmp_path: Path, request: pytest.FixtureRequest) -> Show:
-    def made(trace: kvviz.Trace) -> FilePage:
-        trace.to_html(tmp_path / "page.html")
-        page = FilePage(browser, tmp_path / "page.html", width=1500, height=950)
-        request.addfinalizer(page.close)  # fails on errors of the page
-        return page
-
-    return made
-
 
 def test_nothing_has_run(show: Show) -> None:
-    page = show(DecodeSession(graph_of("storyteller/attention_24"), [1, 5, 9], max_new_tokens=3).trace)
+    page = show(
+        DecodeSession(graph_of("storyteller/attention_24"), [1, 5, 9], max_new_tokens=3).trace, width=1500, height=950
+    )
     expect(page.kv("findings")).to_have_text("Nothing has run.")
     expect(page.kv("graph-stage").locator("canvas").first).to_be_hidden()
     for tab in page.kv("tab").filter(visible=True).all():
@@ -43,7 +31,9 @@ def test_nothing_has_run(show: Show) -> None:
 
 
 def test_a_finding_in_a_branch_is_left_for_the_main_graph(show: Show) -> None:
-    page = show(kvviz.decode(graph_of("o02_optimum1_merged_gpt2"), [5, 17, 33], 2, progress=False))
+    page = show(
+        kvviz.decode(graph_of("o02_optimum1_merged_gpt2"), [5, 17, 33], 2, progress=False), width=1500, height=950
+    )
     page.kv("finding").nth(1).click()
     stage = page.kv("graph-stage")
     expect(stage).to_have_attribute("aria-label", re.compile("past:"))
@@ -64,7 +54,7 @@ def drag(page: FilePage, start: float, end: float) -> None:
 
 def test_a_range_may_begin_and_end_in_runs_of_which_only_totals_are_here(show: Show) -> None:
     trace = kvviz.decode(graph_of("storyteller/concat"), [1, 5, 9], 30, detail=[10, 20], progress=False)
-    page = show(trace)
+    page = show(trace, width=1500, height=950)
     drag(page, 15.5 / 30, 25.5 / 30)
     kept = trace.runs[20]
     between = trace.runs[11:20]

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 from onnx import parser
-from playwright.sync_api import Browser, Locator, Page, expect
+from playwright.sync_api import expect
 
 import kvviz
 from kvviz import Trace
 from tests.ui.caches import CachePage
-from tests.ui.conftest import OpenNotebook
+from tests.ui.conftest import OpenNotebook, Show
 from tests.ui.debugger import DebuggerPage
+from tests.ui.filepage import FilePage
 
 pytestmark = pytest.mark.ui
 
@@ -43,34 +43,16 @@ def trace() -> Trace:
     return made
 
 
-@pytest.fixture(scope="module")
-def file(trace: Trace, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("file") / "trace.html"
-    trace.to_html(path)
-    return path
-
-
 @pytest.fixture
-def page(browser: Browser, file: Path) -> Iterator[Page]:
-    made = browser.new_page(viewport={"width": 1500, "height": 1000})
-    faults: list[str] = []
-    made.on("pageerror", lambda error: faults.append(str(error)))
-    made.goto(file.as_uri())
-    yield made
-    made.close()
-    assert faults == []
+def page(show: Show, trace: Trace) -> FilePage:
+    shown: FilePage = show(trace, width=1500, height=1000)
+    return shown
 
 
-def kv(page: Page, name: str, more: str = "") -> Locator:
-    return page.locator(f'[data-kv="{name}"]{more}')
-
-
-def opened(page: Page, step: int) -> None:
-    kv(page, "tab", '[data-id="values"]').click()
-    kv(page, "goto").fill(str(step))
-    kv(page, "goto").press("Enter")
-    expect(page.locator(".kvviz").first).to_have_attribute("data-step", str(step))
-    expect(kv(page, "value-about")).to_contain_text("Recorded: numbers of")
+def opened(page: FilePage, step: int) -> None:
+    page.kv("tab", id="values").click()
+    page.goto(step)
+    expect(page.kv("value-about")).to_contain_text("Recorded: numbers of")
 
 
 def told(number: float) -> str:
@@ -79,58 +61,54 @@ def told(number: float) -> str:
     return text.rstrip(".").replace("-", "−")
 
 
-def test_the_numbers_of_a_step_are_those_that_python_tells(page: Page, trace: Trace) -> None:
+def test_the_numbers_of_a_step_are_those_that_python_tells(page: FilePage, trace: Trace) -> None:
     step = next(s.index for s in trace.steps if s.op_type == "Softmax" and s.run == 2)
     opened(page, step)
     assert trace.values is not None
     found = trace.values.of(step)
     assert found is not None and found.histogram is not None
-    numbers = kv(page, "value-numbers").last
+    numbers = page.kv("value-numbers").last
     expect(numbers).to_contain_text(f"max{told(found.numbers.high)}")
     expect(numbers).to_contain_text(f"mean{told(found.numbers.mean)}")
     expect(numbers).to_contain_text("not finitenone")
-    histogram = page.locator(".kv-value-histogram").last
+    histogram = page.root.locator(".kv-value-histogram").last
     expect(histogram).to_have_attribute("aria-label", re.compile(", ".join(map(str, found.histogram.tolist())) + "$"))
 
 
-def test_one_head_is_chosen_and_the_axes_are_stated(page: Page, trace: Trace) -> None:
+def test_one_head_is_chosen_and_the_axes_are_stated(page: FilePage, trace: Trace) -> None:
     # given the scores of all heads over the prompt
     step = next(s.index for s in trace.steps if s.op_type == "Softmax" and len(s.outs[0].shape or ()) == 4)
     heads = (trace.steps[step].outs[0].shape or ())[1]
     opened(page, step)
-    picture = kv(page, "value-picture").last
+    picture = page.kv("value-picture").last
     expect(picture).to_have_attribute("aria-label", re.compile(rf"entry 0 of {heads} on axis 1; axis 2 down, axis 3"))
     assert picture.evaluate(COLOURS) > 4
-    # when
-    kv(page, "value-head").last.select_option(str(heads - 1))
-    # then
-    expect(kv(page, "value-picture").last).to_have_attribute("aria-label", re.compile(rf"entry {heads - 1} of {heads}"))
+    page.kv("value-head").last.select_option(str(heads - 1))
+    expect(page.kv("value-picture").last).to_have_attribute("aria-label", re.compile(rf"entry {heads - 1} of {heads}"))
 
 
-def test_selecting_a_value_shows_it_and_the_cursor_stays(page: Page, trace: Trace) -> None:
+def test_selecting_a_value_shows_it_and_the_cursor_stays(page: FilePage, trace: Trace) -> None:
     step = len(trace.steps) - 1
     opened(page, step)
-    row = kv(page, "value-row").filter(has_text="logits")
+    row = page.kv("value-row").filter(has_text="logits")
     expect(row.locator("svg.kv-bars")).to_have_count(1)
     row.click()
-    expect(page.locator(".kv-value-title")).to_contain_text("logits")
-    expect(page.locator(".kvviz").first).to_have_attribute("data-step", str(step))
+    expect(page.root.locator(".kv-value-title")).to_contain_text("logits")
+    expect(page.root).to_have_attribute("data-step", str(step))
 
 
-def test_a_file_without_values_says_how_to_have_them(browser: Browser, tmp_path: Path) -> None:
+def test_a_file_without_values_says_how_to_have_them(show: Show, tmp_path: Path) -> None:
     kvviz.run(kvviz.load(parser.parse_model(BROKEN)), {"x": np.ones(3, np.float32)}).to_html(tmp_path / "plain.html")
-    page = browser.new_page()
-    page.goto((tmp_path / "plain.html").as_uri())
-    kv(page, "tab", '[data-id="values"]').click()
-    expect(kv(page, "value-about")).to_contain_text("trace.summarise() puts them there")
-    expect(kv(page, "summarise")).to_have_count(0)
-    kv(page, "value-row").last.click()
-    expect(page.locator(".kv-value-peek")).to_contain_text("needs a running kernel")
-    page.close()
+    page = show(tmp_path / "plain.html")
+    page.kv("tab", id="values").click()
+    expect(page.kv("value-about")).to_contain_text("trace.summarise() puts them there")
+    expect(page.kv("summarise")).to_have_count(0)
+    page.kv("value-row").last.click()
+    expect(page.root.locator(".kv-value-peek")).to_contain_text("needs a running kernel")
 
 
-def test_attention_and_words_are_over_the_rows_without_a_kernel(page: Page, trace: Trace) -> None:
-    view = CachePage(page)
+def test_attention_and_words_are_over_the_rows_without_a_kernel(page: FilePage, trace: Trace) -> None:
+    view = CachePage(page.page)
     view.open()
     view.to_run(4)
     expect(view.kv("attention")).to_have_attribute("aria-pressed", "true")
@@ -152,18 +130,18 @@ def test_attention_and_words_are_over_the_rows_without_a_kernel(page: Page, trac
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_nothing_of_the_values_overlaps_or_is_cut_at_any_width(page: Page, scheme: str, trace: Trace) -> None:
-    page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+def test_nothing_of_the_values_overlaps_or_is_cut_at_any_width(page: FilePage, scheme: str, trace: Trace) -> None:
+    page.page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
     taken = (
         s.index for s in trace.steps if s.decision.dispatch == "in_place" and (s.outs[0].shape or ())[-1:] == (64,)
     )
     opened(page, next(taken))
     for width in WIDTHS:
-        page.set_viewport_size({"width": width, "height": 1000})
-        expect(kv(page, "value-picture").last).to_have_count(1)
-        panel = page.locator('.kv-panel[data-id="values"]')
+        page.page.set_viewport_size({"width": width, "height": 1000})
+        expect(page.kv("value-picture").last).to_have_count(1)
+        panel = page.root.locator('.kv-panel[data-id="values"]')
         assert panel.evaluate("(node) => node.scrollWidth - node.clientWidth") <= 0
-        inside = page.locator(".kv-peek").evaluate("(node) => node.scrollWidth - node.clientWidth")
+        inside = page.root.locator(".kv-peek").evaluate("(node) => node.scrollWidth - node.clientWidth")
         assert inside <= 0, width
 
 
@@ -177,25 +155,19 @@ kvviz.debug(kvviz.decode(graph, [1, 5, 9], 3, progress=False))"""
     debugger = DebuggerPage(notebook)
     debugger.root.get_by_role("tab", name="Values").click()
     expect(debugger.kv("value-about")).to_contain_text("Values are not in this recording")
-    # when
     debugger.kv("summarise").click()
-    # then
     expect(debugger.kv("value-about")).to_contain_text("Recorded: numbers of", timeout=60_000)
     expect(debugger.kv("summarise")).to_have_count(0)
     expect(debugger.kv("value-row").first.locator("svg.kv-bars")).to_have_count(1)
     assert debugger.python("t.values is not None and len(t.values) > 100")
 
 
-def test_a_page_of_a_dry_run_says_that_there_are_no_numbers(browser: Browser, tmp_path: Path) -> None:
-    kvviz.dry(MODELS / "concat" / "model.onnx", prompt_tokens=4, max_new_tokens=2).to_html(tmp_path / "dry.html")
-    with browser.new_page(viewport={"width": 1500, "height": 1000}) as page:
-        page.goto((tmp_path / "dry.html").as_uri())
-        kv(page, "tab", '[data-id="values"]').click()
-        kv(page, "goto").fill("20")
-        kv(page, "goto").press("Enter")
-        expect(kv(page, "value-about")).to_have_text(
-            "Values were not recorded: a dry run works out layouts and no numbers."
-        )
-        expect(page.get_by_text("Its numbers were not recorded: a dry run")).to_be_visible()
-        expect(page.get_by_text("needs a running kernel")).to_have_count(0)
-        expect(page.get_by_text("trace.summarise()")).to_have_count(0)
+def test_a_page_of_a_dry_run_says_that_there_are_no_numbers(show: Show) -> None:
+    page = show(kvviz.dry(MODELS / "concat" / "model.onnx", prompt_tokens=4, max_new_tokens=2), width=1500)
+    page.kv("tab", id="values").click()
+    page.goto(20)
+    told = "Values were not recorded: a dry run works out layouts and no numbers."
+    expect(page.kv("value-about")).to_have_text(told)
+    expect(page.root.get_by_text("Its numbers were not recorded: a dry run")).to_be_visible()
+    expect(page.root.get_by_text("needs a running kernel")).to_have_count(0)
+    expect(page.root.get_by_text("trace.summarise()")).to_have_count(0)

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from html.parser import HTMLParser
-from itertools import combinations
 from typing import Any
 
 import numpy as np
 import pytest
 from matplotlib import pyplot as plt
-from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
 import kvviz
-from kvviz.report.palette import luminance
 from kvviz.trace.units import size
 from kvviz.view.charts.many_traces import weights_of
 from kvviz.view.compare import Comparison, compare
 from tests.graph.build import MODELS
 from tests.view.conftest import HOSTILE
+from tests.view.test_plots import check_texts
 
 
 @pytest.fixture(autouse=True)
@@ -155,27 +153,8 @@ def test_curves_are_the_live_bytes_of_every_step_each_with_a_look_of_its_own(man
 
 
 @pytest.mark.parametrize("which", ["many", "moving", "hostile_rows"])
-def test_no_text_covers_another(which: str, request: pytest.FixtureRequest) -> None:
-    figure = request.getfixturevalue(which).plot()
-    boxes = [(text.get_text(), text.get_window_extent()) for text in texts(figure)]
-    assert [(a, b) for (a, x), (b, y) in combinations(boxes, 2) if x.padded(-1).overlaps(y.padded(-1))] == []
-
-
-def test_every_number_stays_inside_the_figure(many: Comparison) -> None:
-    figure = many.plot()
-    frame = figure.bbox.padded(1)
-    for text in texts(figure):
-        box = text.get_window_extent()
-        assert frame.x0 <= box.x0 and box.x1 <= frame.x1 and frame.y0 <= box.y0 and box.y1 <= frame.y1, text
-
-
-@pytest.mark.parametrize("style", ["default", "dark_background"])
-def test_every_text_can_be_read_on_its_ground(style: str, many: Comparison) -> None:
-    with plt.style.context(style):
-        figure = many.plot()
-        ground = luminance(to_rgb(figure.axes[0].get_facecolor()))
-        for text in texts(figure):
-            assert abs(luminance(to_rgb(text.get_color())) - ground) > 0.3, text.get_text()
+def test_no_text_covers_another_or_leaves_the_figure(which: str, request: pytest.FixtureRequest) -> None:
+    check_texts(request.getfixturevalue(which).plot())
 
 
 def test_a_name_that_looks_like_a_formula_is_shown_as_it_is(hostile: kvviz.Trace) -> None:

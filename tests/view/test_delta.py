@@ -85,10 +85,8 @@ def test_a_step_at_the_live_edge_sends_what_changed_and_not_all_again() -> None:
     whole = len(debugger.payload)
     sent: list[int] = []
     debugger.observe(lambda change: sent.append(len(change["new"])), names=["payload", "edge", "latest"])
-    # when
     for _ in range(200):
         debugger.next()
-    # then
     assert max(sent) < whole / 8 and sum(sent) / 200 < whole / 25
     # and the page has the same as if all had been sent
     told, fresh = decode(debugger.payload, debugger.edge, debugger.latest), decode(payload(debugger.trace))

@@ -15,7 +15,6 @@ import kvviz
 from kvviz import Trace
 from kvviz.errors import InputError, KvvizError, ReplayError
 from kvviz.report.faces.report_schema import REPORT_SCHEMA
-from kvviz.trace.outcome import OUTCOMES
 
 STORY = Path(__file__).resolve().parents[2] / "assets" / "models" / "storyteller" / "concat" / "model.onnx"
 
@@ -79,15 +78,6 @@ def test_a_comparison_of_dry_runs_claims_nothing_of_results(prompt: dict[str, An
 def test_a_prompt_length_is_for_dry_comparisons() -> None:
     with pytest.raises(InputError, match="prompt_tokens is for dry runs without a prompt"):
         kvviz.compare(STORY, prompt_tokens=4)
-
-
-def test_the_table_of_steps_has_the_outcome_of_each(real: Trace, tmp_path: Path) -> None:
-    for trace in (real, again(real, tmp_path / "real.kvviz")):
-        found = [row["outcome"] for row in trace.table()]
-        assert found == [step.outcome for step in trace.steps] and set(found) <= set(OUTCOMES)
-    missed = [row for row in real.table() if row["outcome"] == "missed"]
-    assert len(missed) == len(real.find("decision:missed"))
-    assert " outcome " in real.table().text(4)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,6 @@ from kvviz.debugger.state import node_states
 from kvviz.errors import InputError
 from kvviz.report.palette import STATES
 from tests.graph.build import MODELS
-from tests.view.conftest import HOSTILE, chain
 from tests.view.sketches import program
 
 # A dot program that is pygraphviz, as far as the package graphviz asks for it.
@@ -128,13 +127,6 @@ def test_a_step_in_a_body_draws_the_body() -> None:
     drawing = trace.to_graphviz(inner.index, fold=False)
     assert len(boxes(drawing)) == len(trace.frames[inner.frame_id].order)
     assert "then_branch" in drawing.source or "else_branch" in drawing.source
-
-
-def test_names_of_any_kind_stay_text() -> None:
-    trace = chain(lambda i: HOSTILE[i])
-    for drawing in (trace.graph.to_graphviz(), trace.to_graphviz()):
-        assert len(boxes(drawing)) == len(trace.graph.nodes)
-        assert len(edges(drawing)) == len(trace.graph.nodes) - 1
 
 
 def test_a_step_that_is_not_there_is_named(llama: kvviz.Trace) -> None:

@@ -75,13 +75,6 @@ def test_heads_are_those_that_share_a_row(decoded: kvviz.Trace) -> None:
     assert [heads_of(decoded, cache) for cache in decoded.caches] == [small.HEADS] * len(decoded.caches)
 
 
-def test_a_window_that_is_written_round_and_round_has_wrapped_rows() -> None:
-    made = small.circular()
-    trace = kvviz.decode(kvviz.load(made.proto), [1, 2, 3, 4], 12, progress=False)
-    names = {STATES[state] for _, _, state, *_ in cells(trace.caches[0], 11)}
-    assert "wrapped" in names and "reserved" not in names
-
-
 def test_where_rows_are_not_known_the_first_count_as_valid() -> None:
     cache = Cache("0.key", "past", "present", "static", 2, [CacheRun(8, 3, 0, 0, 1)])
     assert cells(cache, 0) == ((0, 3, VALID, 0, 0), (3, 8, RESERVED, 0, -1))

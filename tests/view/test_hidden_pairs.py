@@ -112,7 +112,6 @@ def test_another_order_breaks_nothing_where_no_byte_is_shared() -> None:
     trace = reorder(graph, backwards(graph)).trace
     assert kvviz.hazards(trace) == ()
     assert any(hazard.broken for hazard in kvviz.hazards(trace, "range"))
-    # then
     header, columns, _ = told(trace)
     assert header["hazards"]["total"] > 0
     assert {payload_report.PAIR_STATES[state] for state in columns["pair.state"]} == {"false"}
@@ -201,9 +200,7 @@ def test_a_trace_without_declared_accesses_has_its_pairs_when_they_are_wanted() 
     trace = kvviz.decode(kvviz.load(STORYTELLER), [1, 77, 108], 2, progress=False)
     packing = Payloads(trace)
     assert "hazards" not in decode(packing.encode())[0]
-    # when
     assert packing.look_for_hazards() and not packing.look_for_hazards()
-    # then
     header, columns = decode(packing.encode())
     found = {(h.first, h.second, h.bytes) for h in kvviz.hazards(trace)}
     assert found and found == set(zip(*(columns[f"pair.{name}"].tolist() for name in ("first", "second", "exact"))))
@@ -218,12 +215,6 @@ def test_a_debugger_sends_the_pairs_when_its_page_asks() -> None:
     assert "hazards" not in decode(debugger.payload)[0]
     debugger._answer({"do": "hazards"})
     assert decode(debugger.payload)[0]["hazards"]["total"] >= len(kvviz.hazards(trace))
-
-
-def test_a_recording_in_which_nothing_is_hidden_says_so_where_it_was_asked() -> None:
-    packing = Payloads(kv(written=False).graph.trace)
-    packing.look_for_hazards()
-    assert decode(packing.encode())[0]["hazards"]["total"] == 0
 
 
 # -- the picture ------------------------------------------------------------------------------------------------------

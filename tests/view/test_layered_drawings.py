@@ -86,9 +86,7 @@ def test_a_taut_line_stays_in_its_gates_and_is_the_shortest(
     # given gates one below the other
     stops = [(10.0 * (i + 1), low, low + wide) for i, (low, wide) in enumerate(gates)]
     start, end = (first, 0.0), (last, 10.0 * (len(gates) + 1))
-    # when
     line = taut(start, stops, end)
-    # then
     assert line[0] == start and line[-1] == end
     xs, ys = [x for x, _ in line], [y for _, y in line]
     assert ys == sorted(ys)

@@ -31,13 +31,10 @@ def rows(markdown: str) -> list[list[str]]:
 
 
 def test_a_step_tells_decision_bytes_blockers_and_fix(story: kvviz.Trace) -> None:
-    # given
     report = kvviz.explain(story)
     missed = next(m for m in report.missed if m.fix is not None and m.op_type == "Concat")
     step = story.steps[missed.step]
-    # when
     told = report.to_markdown(missed.step)
-    # then
     cells = {row[0]: row[1] for row in rows(told) if len(row) == 2}
     assert cells["node"] == f"`{step.node}`"
     assert (cells["copied"], cells["allocated"]) == (size(step.copied), size(step.allocated))
@@ -52,14 +49,11 @@ def test_a_step_tells_decision_bytes_blockers_and_fix(story: kvviz.Trace) -> Non
 
 
 def test_the_three_lines_make_the_same_step_again(story: kvviz.Trace, monkeypatch: pytest.MonkeyPatch) -> None:
-    # given
     monkeypatch.chdir(STORY.parent)
     lines = story.to_markdown(700).rpartition("```python\n")[2].rpartition("\n```")[0].split("\n")
     assert len(lines) == 3
-    # when
     names: dict[str, kvviz.Trace] = {}
     exec("\n".join(lines[:2]), names)
-    # then
     assert sentence(names["trace"].steps[700], names["trace"]) == sentence(story.steps[700], story)
     assert lines[2] == "kvviz.debug(trace, step=700)"
 
@@ -72,10 +66,8 @@ def test_three_lines_tell_the_options_of_the_run(monkeypatch: pytest.MonkeyPatch
 
 
 def test_the_same_miss_is_counted_by_layers_and_tokens(story: kvviz.Trace) -> None:
-    # given
     missed = next(m for m in kvviz.explain(story).missed if m.node == "/model/layers.1/self_attn/Concat_5")
     alike = [m for m in kvviz.explain(story).missed if re.fullmatch(r"/model/layers\.\d/self_attn/Concat_5", m.node)]
-    # when
     cells = {row[0]: row[1] for row in rows(story.to_markdown(missed.step)) if len(row) == 2}
     # then of the past that it copied, which the first run does not have
     copied = [story.steps[step].copied for m in alike for step in m.steps if story.steps[step].run]
@@ -92,15 +84,12 @@ def test_what_is_held_after_a_step_is_what_the_next_one_finds(story: kvviz.Trace
 
 
 def test_names_stay_in_their_cells_and_become_no_markup() -> None:
-    # given
     evil = "a|b`c`<img src=x>\n| x | @someone #12 _y_ [z](http://z)"
     node = helper.make_node("Add", ["x", "x"], ["y"], name=evil)
     value = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [4]) for n in "xy"]
     model = helper.make_model(helper.make_graph([node], "g", value[:1], value[1:]))
     trace = kvviz.run(kvviz.load(model), {"x": np.ones(4, np.float32)})
-    # when
     told = trace.to_markdown(0)
-    # then
     assert all(len(row) in (2, 3) for row in rows(told))
     assert "``a\\|b`c`<img src=x>·\\| x \\| @someone #12 _y_ [z](http://z)``" in told
     assert "SHA-256" not in told

@@ -147,10 +147,6 @@ def test_units_keep_numbers_short(nbytes: float, unit: str) -> None:
     assert unit_of(nbytes)[0] == unit
 
 
-def test_charts_are_public() -> None:
-    assert {chart.__name__ for chart in CHARTS} <= set(dir(kvviz.plot))
-
-
 # -- several traces on one Axes ---------------------------------------------------------------------------------------
 
 SEVERAL = [plots.memory, plots.cache, plots.copies]
@@ -261,13 +257,6 @@ def test_a_comparison_is_several_traces() -> None:
     assert [text.get_text() for text in ax.get_legend().get_texts()] == ["ideal", "never"]
 
 
-@pytest.mark.parametrize("chart", SEVERAL)
-def test_no_text_covers_another_where_there_are_several(chart: Callable, ways: dict[str, Trace]) -> None:
-    boxes = extents(chart(ways))
-    hits = [(a, b) for (a, x), (b, y) in combinations(boxes.items(), 2) if x.padded(-1).overlaps(y.padded(-1))]
-    assert hits == []
-
-
 def figure_texts(figure: Any) -> list[tuple[str, Any]]:
     """Words and places of all titles, names and legends of a figure, without ticks beyond the ends of their axis."""
     found = []
@@ -363,10 +352,3 @@ def test_rows_can_be_named_and_what_is_not_there_is_refused(decoded: Trace) -> N
 def test_states_of_rows_differ_in_more_than_their_fill(decoded: Trace) -> None:
     kinds = {(heat_cells._HATCH[state], heat_cells._inks(state, LIGHT)[1]) for state in STATES}
     assert len(kinds) == len(STATES)
-
-
-@pytest.mark.parametrize("style", ["default", "dark_background"])
-def test_no_text_of_the_rows_covers_another(style: str, decoded: Trace) -> None:
-    with plt.style.context(style):
-        boxes = extents(plots.rows(decoded))
-    assert not [(a, b) for (a, x), (b, y) in combinations(boxes.items(), 2) if x.padded(-1).overlaps(y.padded(-1))]

@@ -132,7 +132,6 @@ def test_the_png_is_small_and_as_wide_as_a_notebook(trace: Trace) -> None:
 def test_no_sentence_of_the_png_runs_out_at_its_edge(decoded: Trace, monkeypatch: pytest.MonkeyPatch) -> None:
     # given sentences of wide letters, the last of which is bold
     monkeypatch.setattr(png, "sentence", lambda step, _: f"Concat copied {'W' * 20 * (step.index % 7 + 1)} to B1")
-    # when
     pixels = imread(io.BytesIO(still(decoded)))
     # then there are letters far to the right, and none in the margin
     words = np.abs(pixels[-180:] - pixels[-1, 0]).max(axis=(0, 2)) > 0.02

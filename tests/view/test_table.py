@@ -45,6 +45,7 @@ def test_there_is_one_row_for_every_step_with_its_numbers(trace: Trace) -> None:
         assert (row["step"], row["op"], row["node"]) == (step.index, step.op_type, step.node)
         assert (row["live"], row["copied"]) == (step.live_bytes, step.copied)
         assert row["sentence"] == sentence(step, trace)
+        assert row["outcome"] == step.outcome
 
 
 def test_rows_of_a_decode_add_up_to_its_totals(copying: Trace) -> None:

@@ -6,7 +6,6 @@ import gzip
 import json
 from collections.abc import Callable
 from functools import cache
-from math import prod
 
 import numpy as np
 import pytest
@@ -15,13 +14,10 @@ from hypothesis import strategies as st
 
 import kvviz
 from kvviz.decode.token_loop import DecodeSession
-from kvviz.explain.sentences import ended, is_control, rule, sentence
-from kvviz.explain.summary import distinct
-from kvviz.ops.registry import find
-from kvviz.trace.schema.events import HOW, ORIGINS
+from kvviz.explain.sentences import rule, sentence
+from kvviz.trace.schema.events import ORIGINS
 from kvviz.view.page_data import payload
 from kvviz.view.page_data.packed_columns import Columns, Strings, pack, unpack
-from tests.engine.graphs import run
 from tests.trace.recordings import copy_into_view, two_lanes
 from tests.view.conftest import HOSTILE
 
@@ -37,10 +33,8 @@ def parts(offsets: np.ndarray, i: int) -> range:
 
 
 def test_every_step_is_told_as_its_record_says(trace: kvviz.Trace) -> None:
-    # given
     head, col = sent_of(trace)
     text = head["strings"]
-    # then
     assert len(col["step.node"]) == len(trace.steps)
     for i, step in enumerate(trace.steps):
         graph = head["graphs"][col["frame.graph"][col["step.frame"][i]]]
@@ -51,86 +45,6 @@ def test_every_step_is_told_as_its_record_says(trace: kvviz.Trace) -> None:
         assert sizes == [step.live_bytes, step.allocated, step.copied, step.written]
         assert text[col["step.sentence"][i]] == sentence(step, trace)
         assert text[col["step.rule"][i]] == rule(step)
-
-
-def test_every_output_is_told_with_its_place(trace: kvviz.Trace) -> None:
-    head, col = sent_of(trace)
-    for i, step in enumerate(trace.steps):
-        graph = head["graphs"][col["frame.graph"][col["step.frame"][i]]]
-        told = [
-            (
-                graph["values"][col["out.value"][j]],
-                col["out.storage"][j],
-                col["out.gen"][j],
-                HOW[col["out.how"][j]],
-                col["out.offset"][j],
-                col["out.bytes"][j],
-            )
-            for j in parts(col["step.out"], i)
-        ]
-        assert told == [(o.name, o.storage, o.generation, o.how, o.offset, o.nbytes) for o in step.outs]
-        infos = [head["strings"][col["out.info"][j]] for j in parts(col["step.out"], i)]
-        for info, out in zip(infos, step.outs):
-            if out.shape is not None:
-                dtype, _, shape = info.partition(" ")
-                assert dtype == out.dtype
-                assert prod(json.loads(shape)) * np.dtype(dtype).itemsize == out.nbytes
-
-
-def test_a_second_input_overwritten_behind_the_start_of_its_storage_is_told_with_its_place() -> None:
-    trace = run(
-        "agraph (float[4] x, float[2] k) => (float[2] p, float[2] q) "
-        "{ half = Constant <value_ints = [2, 2]> () a, b = Split <axis = 0> (x, half) p = Neg (a) q = Add (k, b) }",
-        {"x": np.ones(4, np.float32), "k": np.ones(2, np.float32)},
-        donate=["x"],
-    )
-    assert trace.steps[2].decision.taken == ("b",) and trace.steps[2].outs[0].offset == 8
-    test_every_output_is_told_with_its_place(trace)
-
-
-def test_every_blocker_and_every_freed_storage_is_told(trace: kvviz.Trace) -> None:
-    head, col = sent_of(trace)
-    text = head["strings"]
-    for i, step in enumerate(trace.steps):
-        told = [
-            (
-                text[col["block.code"][j]],
-                col["block.input"][j],
-                text[col["block.culprit"][j]],
-                text[col["block.message"][j]],
-                col["block.bytes"][j],
-            )
-            for j in parts(col["step.block"], i)
-        ]
-        found = distinct(step.decision.blockers)
-        assert told == [(b.code.value, b.position, b.culprit, b.message, b.bytes) for b in found]
-        here = [storage for storage in step.freed if storage not in trace.log.later]
-        assert [col["free.storage"][j] for j in parts(col["step.free"], i)] == here
-
-
-def test_flags_say_what_the_decision_says(trace: kvviz.Trace) -> None:
-    head, col = sent_of(trace)
-    names = head["codes"]["flag"]
-    for i, step in enumerate(trace.steps):
-        told = {name for bit, name in enumerate(names) if col["step.flags"][i] >> bit & 1}
-        written = any(o.how in ("in place", "append") for o in step.outs)
-        called = step.decision.dispatch == "in_place"
-        assert ("in_place" in told) == (written or (called and bool(step.decision.shares)))
-        assert ("elsewhere" in told) == (called and "in_place" not in told)
-        assert ("run" in told) == (not called) and ("copied" in told) == (step.copied > 0)
-        assert ("foreign" in told) == step.foreign
-        assert ("control" in told) == is_control(step.graph_node)
-        assert ("view" in told) == any(o.how == "view" for o in step.outs)
-        assert next(end for end in head["codes"]["outcome"] if end in told) == step.outcome
-        assert head["strings"][col["step.end"][i]] == ended(step)
-        taken = {name for at, name in enumerate(step.inputs) if col["step.taken"][i] >> at & 1}
-        assert taken == set(step.decision.taken)
-        spent = bool(step.allocated or step.copied)
-        refused = any(b.position >= 0 for b in step.decision.blockers)
-        assert "missed" not in told or (refused and spent)
-        spec = find(step.graph_node.domain, step.op_type, step.graph_node.opset)
-        if refused and spent and spec is not None and not spec.views:
-            assert "missed" in told
 
 
 def test_frames_storages_runs_and_caches_are_told_in_full(trace: kvviz.Trace) -> None:
@@ -241,7 +155,6 @@ def test_a_trace_without_steps_has_a_payload(decoded: kvviz.Trace) -> None:
     # given a session that is about to run its first op
     session = DecodeSession(decoded.graph, [1, 2], max_new_tokens=1)
     session.look_ahead()
-    # then
     head, col = payload.decode(payload.payload(session.trace))
     assert len(col["step.node"]) == 0 and len(col["out.value"]) == 0
     assert head["graphs"][0]["order"] != []
@@ -262,12 +175,6 @@ def test_byte_counts_beyond_32_bits_stay_exact() -> None:
     columns = Columns()
     columns.floats("bytes", [2**40 + 1])
     assert unpack(pack({}, columns))[1]["bytes"].tolist() == [2**40 + 1]
-
-
-def test_texts_are_numbered_in_order_of_first_use() -> None:
-    strings = Strings()
-    assert [strings(t) for t in ("b", "a", "b")] == [0, 1, 0]
-    assert strings.table(Columns()) == ["b", "a"]
 
 
 @given(st.lists(st.text(st.sampled_from("ab 019.,-\x01é"), max_size=12), unique=True))

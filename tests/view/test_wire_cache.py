@@ -97,22 +97,8 @@ def test_4096_rows_over_512_runs_are_a_few_kilobytes(decoded: kvviz.Trace, monke
     ]
     monkeypatch.setattr(decoded, "caches", caches)
     monkeypatch.setattr(decoded, "runs", decoded.runs[:1] * 512)
-    # then
     assert len(cache_payload(decoded)) < 40_000
 
 
 def test_the_same_caches_give_the_same_bytes(trace: kvviz.Trace) -> None:
     assert cache_payload(trace) == cache_payload(trace)
-
-
-def test_a_long_decode_of_a_real_model_is_told_in_full() -> None:
-    graph = kvviz.load(STORYTELLER / "static_scatter_nd" / "model.onnx")
-    trace = kvviz.decode(graph, [1, 5, 9], 150, progress=False)
-    head, col = unpack(cache_payload(trace))
-    assert len(head["runs"]) == 150
-    last = told_cells(head, col, 0, 149)
-    assert [(start, stop, STATES[state]) for start, stop, state, *_ in last] == [
-        (0, 151, "valid"),
-        (151, 152, "written"),
-        (152, 160, "reserved"),
-    ]

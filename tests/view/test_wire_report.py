@@ -50,12 +50,9 @@ def test_numbers_are_sent_as_arithmetic_series(numbers: list[int], sent: list[in
 
 @pytest.mark.parametrize("name", ["decoded", "copying", "branching"])
 def test_a_file_has_the_findings_with_their_steps_and_cures(name: str, request: pytest.FixtureRequest) -> None:
-    # given
     trace: kvviz.Trace = request.getfixturevalue(name)
-    # when
     sent = payload.decode(payload.payload(trace))[0]["report"]["findings"]
     found = kvviz.findings(trace)
-    # then
     assert len(sent) == len(found) > 1
     for there, one in zip(sent, found):
         for field in ("kind", "title", "bytes", "where", "scope", "calm", "example", "step"):
@@ -93,9 +90,7 @@ def test_steps_are_numbered_as_in_a_payload_that_leaves_runs_out(decoded: kvviz.
     # given a payload with the last run only
     last = decoded.runs[-1]
     kept = range(last.first, last.last)
-    # when
     header = report_header(kvviz.explain(decoded), decoded, tables_of(decoded), kept)
-    # then
     assert header["steps"] == len(kept)
     for there, one in zip(header["findings"], kvviz.findings(decoded)):
         places = series(there["at"]) if "at" in there else steps_of(decoded, there)
@@ -115,13 +110,10 @@ def test_a_trace_that_goes_on_is_diagnosed_only_when_it_is_asked_for(halfway: kv
 
 
 def test_the_words_of_a_policys_planner_are_sent_with_the_step(copying: kvviz.Trace) -> None:
-    # given
     op = copying.log[10].op
     op.note = "kReuse of x (MayInplace)"
-    # when
     head, columns = payload.decode(payload.payload(copying))
     op.note = ""
-    # then
     notes = [head["strings"][i] for i in columns["step.note"]]
     assert notes[10] == "kReuse of x (MayInplace)"
     assert [note for i, note in enumerate(notes) if copying.log[i].op is not op and note] == []

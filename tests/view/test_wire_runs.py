@@ -81,10 +81,8 @@ def test_one_run_is_told_however_long_it_is() -> None:
 
 
 def test_512_runs_are_told_in_a_few_of_them_and_all_their_totals(long: kvviz.Trace) -> None:
-    # when
     told = Payloads(long).encode(lazy=True)
     head, col = decode(told)
-    # then
     assert len(long.steps) > 280_000 and len(told) < 1 * MB
     assert head["total"] == len(long.steps)
     assert len(col["step.node"]) <= payload_runs.BUDGET
@@ -139,7 +137,6 @@ def test_a_run_that_is_asked_for_is_told_and_the_last_few_are_kept(long: kvviz.T
     for run in (20, 30, 40, 50, 60):
         assert payloads.show(run)
     assert not payloads.show(60), "it is told already"
-    # then
     assert payloads.runs() == base | {30, 40, 50, 60}
     head, col = decode(payloads.encode(lazy=True))
     assert [run["last"] > run["first"] for run in head["runs"]][20:61:10] == [False, True, True, True, True]
@@ -163,10 +160,8 @@ def test_what_goes_on_is_told_however_long_it_was_before(decoded: kvviz.Trace) -
         for _ in range(steps):
             session.advance()
         session.look_ahead()
-        # when
         grown, col = decode(payloads.encode())
         fresh, same = decode(payload(session.trace))
-        # then
         for name in ("graphs", "drawings", "runs", "live", "caches", "total"):
             assert grown[name] == fresh[name]
         assert np.array_equal(col["step.node"], same["step.node"])
@@ -222,13 +217,10 @@ CONCAT = (
 @pytest.mark.parametrize(("capacity", "donate"), [(None, True), (None, False), (8, True)])
 @pytest.mark.parametrize("rows", [0, 5])
 def test_a_single_run_says_how_many_rows_its_past_had(rows: int, capacity: int | None, donate: bool) -> None:
-    # given
     past = np.ones((1, rows, 8), np.float32)
     past = kvviz.reserve(past, 1, capacity) if capacity else past
     feeds = {"past": past, "new": np.ones((1, 1, 8), np.float32)}
-    # when
     trace = kvviz.run(graph_of(CONCAT), feeds, donate=["past"] * donate)
-    # then
     room = capacity if capacity and donate else rows
     (cache,) = unpacked(payload(trace))[0]["caches"]
     assert cache["given"] == [rows, room] and cache["valid"] == [rows + 1]

@@ -32,9 +32,7 @@ def test_every_reader_has_a_dequantizer_of_its_own_in_onnxruntimes_order() -> No
     # given: two readers, of which one reads twice
     readers = [node("Relu", "d", "a", name="relu"), node("Mul", "d d", "b", name="mul"), node("Add", "a b", "y")]
     readers[-1].name = "add"
-    # when
     trace = assert_as_there(dequantized(*readers), Q)
-    # then
     names = ["dq/duplicated_token_1", "dq/duplicated", "mul", "dq", "relu", "add"]
     assert [step.node for step in trace.steps] == names
     assert [step.allocated for step in trace.steps] == [4096, 4096, 4096, 0, 0, 4096]
@@ -62,7 +60,6 @@ def test_a_trace_with_copies_is_the_same_from_a_file_and_has_a_page() -> None:
 
 
 def test_the_order_of_a_run_with_copies_can_be_followed_without_them_and_the_other_way_round() -> None:
-    # given
     readers = [
         node("Relu", "d", "a", name="relu"),
         node("Neg", "d", "b", name="neg"),
@@ -70,10 +67,8 @@ def test_the_order_of_a_run_with_copies_can_be_followed_without_them_and_the_oth
     ]
     main = kvviz.load(dequantized(*readers))
     with_copies, without = (kvviz.run(main, Q, policy=policy) for policy in ("onnxruntime", "ideal"))
-    # when
     followed = kvviz.run(main, Q, policy=_in_order("ideal", with_copies))
     again = kvviz.run(main, Q, policy=_in_order("onnxruntime", without))
-    # then
     assert [step.node for step in followed.steps] == ["dq", "neg", "relu", "add"]
     assert [step.node for step in again.steps] == ["dq", "relu", "dq/duplicated", "neg", "add"]
 
@@ -84,7 +79,6 @@ def _in_order(policy: str, trace: kvviz.Trace) -> kvviz.Policy:
 
 @pytest.mark.parametrize("first", range(0, 160, 40))
 def test_random_models_with_quantized_values_run_as_there(first: int) -> None:
-    # given
     verdict, compared, copies = Verdict(), 0, 0
     for seed in range(first, first + 40):
         proto, feeds = random_model(seed, 9, bits=True)
@@ -92,7 +86,6 @@ def test_random_models_with_quantized_values_run_as_there(first: int) -> None:
             ran = observe(proto, feeds).order
         except onnxruntime.capi.onnxruntime_pybind11_state.Fail:
             continue
-        # then
         judge(proto, feeds, verdict)
         copies += sum("/duplicated" in name for name, _ in ran)
         for mem_reuse in (True, False):

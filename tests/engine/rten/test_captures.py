@@ -37,16 +37,6 @@ def how(trace: Trace, name: str) -> list[str]:
     return [bound.how for frame in trace.frames for bound in frame.bindings if bound.name == name]
 
 
-def test_a_value_that_only_the_branch_reads_moves_into_it_and_is_overwritten_there() -> None:
-    trace = traced(BRANCH % "x")
-    assert how(trace, "a") == ["captured by value"]
-    assert step_of(trace, "inner").decision.taken == ("a",)
-    # Nothing but the input, the condition and this one block is ever alive, and the block is the result.
-    assert {step.live_bytes for step in trace.steps} == {2 * BLOCK + 1} == {trace.peak_bytes}
-    assert not any(step.freed for step in trace.steps)
-    assert step_of(trace, "if").outs[0].storage == step_of(trace, "a").outs[0].storage
-
-
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
@@ -165,16 +155,6 @@ def test_before_the_change_a_body_borrows_what_it_captures_and_the_rule_is_named
     assert {b.code.value for b in inner.decision.blockers} == {"CAPTURED_BY_REFERENCE", "POLICY"}
     assert any("before v0.14.1 rten lent captured values" in b.message for b in inner.decision.blockers)
     assert all(b.fix is None for b in inner.decision.blockers)
-
-
-def test_before_the_change_every_run_of_a_merged_decoder_copies_its_past() -> None:
-    """rten's issue 399: the caches are captured by the branches of an If."""
-    one = small("merged")
-    graph, options = kvviz.load(one.proto), {"progress": False, **one.options}
-    before, now = (kvviz.decode(graph, [3, 7, 1], 5, policy=policy, **options) for policy in (BEFORE, "rten"))
-    copied = [[sum(cache.runs[i].bytes_copied for cache in trace.caches) for i in range(5)] for trace in (before, now)]
-    assert before.tokens == now.tokens
-    assert copied[1][1:] == [0] * 4 and copied[0][1:] == sorted(copied[0][1:]) and copied[0][1] > 0
 
 
 def test_the_option_is_kept_with_a_trace_and_others_are_refused(tmp_path: Any) -> None:
