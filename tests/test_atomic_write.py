@@ -178,15 +178,6 @@ def test_files_that_belong_together_are_replaced_together(tmp_path: Path) -> Non
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"weights": b"new", "model": b"new"}
 
 
-def test_a_figure_in_an_unknown_format_is_refused_in_one_line(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    figure = tmp_path / "a.figure"
-    assert cli.main(["compare", str(STORY), "--prompt", "1,2", "--figure", str(figure)]) == 2
-    assert "cannot draw" in capsys.readouterr().err
-    assert not figure.exists()
-
-
 KILLED = """
 import os, signal, sys
 from pathlib import Path

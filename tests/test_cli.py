@@ -157,14 +157,6 @@ def test_the_page_of_a_text_opens_after_what_was_decoded_is_told(
     assert opened == [page.as_uri()]
 
 
-def test_a_page_is_named_after_the_model(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    ran(capsys, "html", str(Path(LLAMA).resolve()), *DIMS)
-    assert [path.name for path in tmp_path.iterdir()] == ["o01_optimum_llama.html"]
-
-
 # -- inputs that are made up ------------------------------------------------------------------------------------------
 
 

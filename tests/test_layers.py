@@ -128,20 +128,6 @@ def test_an_import_that_points_up_or_sideways_is_found(module: str, source: str)
     assert upward(source, module)
 
 
-@pytest.mark.parametrize(
-    ("module", "source"),
-    [
-        ("kvviz.ops.add", "from kvviz.errors import GraphError\nfrom kvviz.graph.model import Node"),
-        ("kvviz.ops.add", "from . import registry\nfrom .registry import op\nfrom ..memory import storage"),
-        ("kvviz.widget.debugger_widget", "from kvviz.view import wire"),
-        ("kvviz.cli.commands", "import kvviz\nfrom kvviz import plot"),
-        ("kvviz.errors", "import numpy"),
-    ],
-)
-def test_an_import_that_points_down_is_let_through(module: str, source: str) -> None:
-    assert not upward(source, module)
-
-
 def test_no_module_imports_itself_by_way_of_others() -> None:
     names = {module_of(path): path for path in FILES}
     graph = {}

@@ -7,7 +7,6 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-import kvviz
 from kvviz.debugger.cursor import Cursor, Stop
 from kvviz.debugger.state import frontier_after
 from kvviz.decode.run_sessions import SingleRun
@@ -126,15 +125,6 @@ def test_stepping_past_the_recorded_end_runs_more(name: str) -> None:
         assert cursor.trace.outputs[output].tobytes() == value.tobytes()
 
 
-@pytest.mark.parametrize("name", ["concat", "merged_if"])
-def test_a_decode_that_is_stepped_to_its_end_tells_the_same(name: str) -> None:
-    cursor = live(name)
-    while cursor.next().reason != "end":
-        pass
-    assert cursor.trace.tokens == recording(name).tokens and len(cursor.trace.tokens) == 3
-    assert cursor.trace.words == recording(name).words
-
-
 @both
 def test_a_loop_that_does_not_run_is_one_op_of_the_frontier(make: Make) -> None:
     inputs = {"x": np.ones(2, np.float32), "n": np.array(0), "c": np.array(True)}
@@ -146,12 +136,6 @@ def test_a_loop_that_does_not_run_is_one_op_of_the_frontier(make: Make) -> None:
     assert node_at(cursor) == "loop"
     if make is live:
         assert cursor.frame() == ("call[function]",)
-
-
-def test_a_recording_alone_ends_where_it_ends() -> None:
-    cursor = Cursor(kvviz.run(recording("flat").graph, {"x": np.ones(4, np.float32)}))
-    assert cursor.resume() == Stop("end", 4) and cursor.next() == Stop("end", 4)
-    assert cursor.frontier() == ()
 
 
 @both

@@ -41,19 +41,6 @@ def test_what_a_program_wants_of_an_input_is_asked_by_their_numbers() -> None:
     assert np.array_equal(device.to_host(y), 2 * numbers(SHAPE)) and codes(device) == []
 
 
-def test_both_forms_run_the_same_program_with_what_it_keeps() -> None:
-    device = Device()
-    nodes = [("Mul", "w w", "square"), ("Add", "x square", "y")]
-    program = device.program(graph(nodes, {"x": SHAPE, "w": SHAPE}, ["y"]), const_eval=["w"])
-    binary = device.binary([program])
-    x, w = device.to_device(numbers(SHAPE)), device.to_device(numbers(SHAPE, 1))
-    x.retain = True
-    (first,) = device.submit(binary, 0, [x, w])
-    second = device.submit(program, {"x": x, "w": w})["y"]
-    assert np.array_equal(device.to_host(first), device.to_host(second))
-    assert (device.const_eval.misses, device.const_eval.hits) == (1, 1)
-
-
 @pytest.mark.parametrize(
     ("ask", "words"),
     [

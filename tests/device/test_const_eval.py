@@ -74,14 +74,6 @@ def test_what_is_kept_is_no_leak_of_the_caller() -> None:
     assert [(warning.code, warning.handle) for warning in device.warnings] == [("LEAK", w)]
 
 
-def test_a_program_of_which_nothing_follows_from_parameters_alone_runs_as_usual() -> None:
-    device = Device()
-    program = device.program(graph([("Mul", "x w", "y")], {"x": (4, 4), "w": (4, 4)}, ["y"]), const_eval=["w"])
-    w = device.to_device(numbers((4, 4), 1))
-    assert np.array_equal(result(device, program, w), numbers((4, 4)) * numbers((4, 4), 1))
-    assert program.parts is None and w.is_allocated
-
-
 SHAPE = (64, 128)
 
 

@@ -60,18 +60,6 @@ def test_what_l1_has_no_room_for_is_blamed_on_a_tensor_that_the_program_does_not
     assert spaces["s"] == "dram"
 
 
-def test_a_view_follows_its_root_out_of_l1() -> None:
-    device = Device(contract="proposed", ownership="classic")
-    a = device.to_device(numbers((8, 8)), Layout("l1"))
-    b = device.reshape(a, (2, 4, 8))
-    device.submit(device.program(double((4, 4))), {"x": device.to_device(numbers((4, 4)))})
-    assert a.layout.memory == b.layout.memory == "dram" and b.is_allocated
-    assert np.array_equal(device.to_host(b), numbers((8, 8)).reshape(2, 4, 8))
-    device.deallocate(b)
-    device.deallocate(a)
-    assert device.live_bytes == {"dram": 2 * 64, "l1": 0}
-
-
 def test_a_part_of_a_tensor_follows_it_out_of_l1_and_lies_where_it_lay() -> None:
     device = Device(contract="proposed")
     program = device.program(graph([("Transpose", "x", "y")], {"x": (4, 8)}, ["y"]), layouts={"x": Layout("l1")})

@@ -8,7 +8,6 @@ import onnx
 import pytest
 
 import kvviz
-from kvviz.debugger.cursor import Cursor
 from kvviz.device import Device, Handle, Layout
 from kvviz.errors import KvvizError
 from kvviz.trace.records import StorageRecord
@@ -86,16 +85,6 @@ def test_the_edge_through_the_cache_is_a_hidden_hazard() -> None:
     assert (found.kind, found.bytes, found.broken) == ("RAW", 128, False)
     writer = trace.steps[found.first]
     assert (writer.op_type, writer.node, writer.outputs) == ("update_cache", "cache", ("cache [0, *, 3]",))
-
-
-def test_a_cursor_walks_into_its_programs() -> None:
-    trace = recorded().trace
-    cursor, seen = Cursor(trace), []
-    while not cursor.at_edge:
-        cursor.into()
-        assert cursor.step is not None
-        seen.append(cursor.step.node)
-    assert seen == [step.node for step in trace.steps]
 
 
 def test_from_a_file_it_says_the_same() -> None:

@@ -5,7 +5,7 @@ import pytest
 
 from kvviz.device import Device, Handle
 from kvviz.errors import DeviceError
-from tests.device.programs import double, graph, numbers
+from tests.device.programs import graph, numbers
 
 BOTH = pytest.mark.parametrize("ownership", ["classic", "holder"])
 
@@ -25,17 +25,6 @@ def test_a_view_of_a_root_that_was_freed_by_force_says_that_it_is_allocated_in_t
     device, a, b = with_view("classic")
     device.deallocate(a, force=True)
     assert (a.is_allocated, b.is_allocated) == (False, False)
-
-
-def test_retain_is_of_the_wrapper_so_that_another_wrapper_frees_by_force_and_without_it_not() -> None:
-    device, a, b = with_view("holder")
-    a.retain = True
-    device.deallocate(a, force=True)
-    assert a.is_allocated  # retain beats force on its own wrapper
-    device.deallocate(b)
-    assert a.is_allocated  # counts beat what is not forced
-    device.deallocate(b, force=True)
-    assert not a.is_allocated  # force through another wrapper does not look at retain
 
 
 def test_copies_of_a_handle_share_retain_and_the_tensor() -> None:
@@ -74,14 +63,6 @@ def test_an_output_that_is_a_view_of_an_input_follows_the_model(ownership: str) 
     # the deallocation of the argument is not forced: holder leaves both, classic lets go of the argument alone
     assert x.is_allocated == (ownership == "holder") and y.is_allocated
     assert sum(device.live_bytes.values()) == 16 * 128 * 4
-
-
-@BOTH
-def test_a_shared_input_that_is_not_retained_is_not_freed_by_a_submit(ownership: str) -> None:
-    device, a, b = with_view(ownership)
-    y = device.submit(device.program(double()), {"x": a})["y"]
-    assert b.is_allocated and a.is_allocated == (ownership == "holder")
-    assert np.array_equal(device.to_host(b).reshape(64, 128) * 2, device.to_host(y))
 
 
 def test_a_view_is_made_where_the_last_axis_stays_and_of_tiles_where_whole_tiles_do() -> None:

@@ -8,22 +8,6 @@ from kvviz.errors import KvvizError
 from tests.device.programs import chain, codes, double, graph, numbers
 
 
-def test_retained_weights_survive_three_submits_and_the_golden_holds() -> None:
-    device = Device()
-    program = device.program(chain())
-    weights = numbers((64, 128), 1)
-    w = device.to_device(weights)
-    w.retain = True
-    device.deallocate(w, force=True)  # retained: nothing happens, as in the runtime's own stitching test
-    assert w.is_allocated
-    act, expected = device.to_device(numbers((64, 128))), numbers((64, 128))
-    for _ in range(3):
-        act = device.submit(program, {"a": act, "w": w})["out"]
-        expected = ((expected + weights) * weights) - weights
-    assert np.allclose(device.to_host(act), expected, rtol=1e-5)
-    assert device.host_bytes == 3 * 64 * 128 * 4  # activations and weights in, activations out
-
-
 def test_weights_that_are_not_retained_are_dead_after_the_first_submit_and_the_second_fails() -> None:
     device = Device()
     program = device.program(chain())
@@ -103,28 +87,3 @@ def test_a_program_that_fails_half_way_leaves_its_inputs_as_they_were() -> None:
     with pytest.raises(DeviceError, match="MatMul"):
         device.submit(program, {"x": x, "q": q})
     assert np.array_equal(device.to_host(x), numbers((4, 5))) and q.is_allocated
-
-
-def test_a_program_that_does_not_fit_leaves_everything_as_it_was() -> None:
-    device = Device(dram=90_000)
-    program = device.program(double((64, 128)))
-    x = device.to_device(numbers((64, 128)))
-    x.retain = True
-    y = device.to_device(numbers((64, 128)))
-    before = device.live_bytes, device.memory_view()
-    with pytest.raises(DeviceError, match="32,768 B do not fit into dram"):
-        device.submit(program, {"x": x})
-    assert (device.live_bytes, device.memory_view()) == before
-    device.deallocate(y)
-    assert np.array_equal(device.to_host(device.submit(program, {"x": x})["y"]), 2 * numbers((64, 128)))
-
-
-def test_ops_of_a_program_are_steps_inside_of_its_submit() -> None:
-    device = Device()
-    program = device.program(chain((4, 4)))
-    device.submit(program, {"a": device.to_device(numbers((4, 4))), "w": device.to_device(numbers((4, 4), 1))})
-    told = [(step.op_type, step.frame) for step in device.trace.steps]
-    inside = ("program[program]",)
-    assert told[2:] == [("Add", inside), ("Mul", inside), ("Sub", inside), ("submit", ())]
-    # the activations die with the program, so that it computes in their place
-    assert [step.decision.dispatch for step in device.trace.steps[2:5]] == ["in_place"] * 3

@@ -40,22 +40,6 @@ def test_an_operator_of_ones_own_runs_in_place_as_any_other() -> None:
     assert ramp.op_type == "ClampedRamp" and ramp.outs[0].storage == trace.steps[0].outs[0].storage
 
 
-def test_registering_an_operator_again_replaces_it() -> None:
-    @ext.op("Answer", domain="my.domain")
-    def first(x: np.ndarray) -> np.ndarray:
-        return x + 1
-
-    @ext.op("Answer", domain="my.domain")
-    def second(x: np.ndarray) -> np.ndarray:
-        return x + 2
-
-    model = (
-        '<ir_version: 10, opset_import: ["my.domain": 1]> g (float[1] x) => (float[1] y) { y = my.domain.Answer(x) }'
-    )
-    trace = kvviz.run(load(model), {"x": np.zeros(1, np.float32)})
-    assert trace.outputs["y"].tolist() == [2]
-
-
 @pytest.mark.parametrize(("size", "in_place"), [(SMALL // 4 - 1, False), (SMALL // 4, True)])
 def test_a_policy_of_ones_own_gives_its_own_reason(size: int, in_place: bool) -> None:
     graph = load(

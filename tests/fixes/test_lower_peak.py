@@ -4,11 +4,9 @@ import dataclasses
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from onnx import helper
 
 import kvviz
 from kvviz.fixes import lower_peak
@@ -31,19 +29,6 @@ def breadth_first(branches: int) -> Any:
     nodes.append(node("Concat", " ".join(f"small{i}" for i in range(branches)), "y", axis=0))
     inputs = [f"x{i} float 8" for i in range(branches)]
     return kvviz.load(model(nodes, inputs, [f"y float {branches}"], times=np.array([100])))
-
-
-def branching() -> Any:
-    """As above with ten branches, and an If whose condition is the sum of all."""
-    nodes = [node("Tile", "x times", f"large{i}") for i in range(10)]
-    nodes += [node("ReduceSum", f"large{i}", f"small{i}") for i in range(10)]
-    nodes += [node("Concat", " ".join(f"small{i}" for i in range(10)), "all", axis=0), node("ReduceSum", "all", "sum")]
-    nodes += [node("MatMul", "sum w", "scaled"), node("Cast", "scaled", "choice", to=9)]
-    then = helper.make_graph([node("Exp", "sum", "t")], "then", [], [onnx.ValueInfoProto(name="t")])
-    other = helper.make_graph([node("Neg", "sum", "e")], "else", [], [onnx.ValueInfoProto(name="e")])
-    nodes.append(node("If", "choice", "y", then_branch=then, else_branch=other))
-    weights: dict[str, Any] = {"times": np.array([100]), "w": np.ones((1, 1), np.float32)}
-    return model(nodes, ["x float 8"], ["y float 1"], **weights)
 
 
 def explained(graph: Any, policy: str = "ideal") -> Report:
@@ -122,25 +107,6 @@ def test_a_bound_that_is_not_reached_is_reported_with_how_near_the_order_is() ->
     near = float(str(other).partition("(within ")[2].partition(" %")[0])
     weights = 8
     assert other.bytes - weights <= (other.least - weights) * (1 + near / 100)
-
-
-def test_branches_that_hang_on_data_go_as_they_went() -> None:
-    trace = kvviz.run(kvviz.load(branching()), {"x": np.arange(8, dtype=np.float32)})
-    other = kvviz.explain(trace).other_order
-    assert other is not None
-    assert other.fix.apply().peak_bytes == other.bytes
-
-
-def test_a_trace_that_was_loaded_gets_the_same_order(tmp_path: Any) -> None:
-    report = explained(breadth_first(10))
-    report.trace.save(tmp_path / "trace")
-    again = kvviz.explain(kvviz.Trace.load(tmp_path / "trace")).other_order
-    assert report.other_order is not None and again is not None
-    assert (again.name, again.bytes, str(again)) == (
-        report.other_order.name,
-        report.other_order.bytes,
-        str(report.other_order),
-    )
 
 
 @settings(max_examples=200, suppress_health_check=list(HealthCheck))

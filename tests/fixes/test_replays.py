@@ -58,16 +58,6 @@ def test_real_models_do_the_same_again(path: Path) -> None:
             assert_replayed(decoded(path, 3, policy=policy, kv_capacity=capacity))
 
 
-@pytest.mark.parametrize("path", DECODERS, ids=file_id)
-def test_a_loaded_trace_of_a_real_model_does_the_same_again(path: Path, tmp_path: Path) -> None:
-    trace = decoded(path, 2, policy=("ideal", "rten")[DECODERS.index(path) % 2])
-    trace.save(tmp_path / "trace")
-    loaded = Trace.load(tmp_path / "trace")
-    again = Replays(index_of(loaded)).run(1)
-    kinds = [(s.node, s.decision.dispatch, s.allocated) for s in again.steps]
-    assert kinds == [(s.node, s.decision.dispatch, s.allocated) for s in loaded.steps if s.run == 1]
-
-
 @pytest.mark.parametrize("policy", POLICIES)
 def test_bodies_inside_bodies_do_the_same_again(policy: str) -> None:
     for seed in range(40):

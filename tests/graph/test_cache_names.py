@@ -6,8 +6,8 @@ import pytest
 
 from kvviz.graph import load
 from kvviz.graph.cache_pairs import cache_pairs, control_inputs, logits_output
-from kvviz.graph.input_roles import looks_like_cache, names_agree, short_name
-from tests.graph.build import FILES, MODELS, file_id, model, node
+from kvviz.graph.input_roles import looks_like_cache, names_agree
+from tests.graph.build import FILES, file_id, model, node
 from tests.graph.test_caches import only, pairs
 
 CONVENTIONS = [
@@ -66,12 +66,6 @@ def test_names_agree_only_with_their_own_layer_and_kind() -> None:
 def test_other_names_are_no_caches(name: str, other: str) -> None:
     assert pairs([node("Erf", name, f"{other}_")], [f"{name} float 1 3"], [f"{other}_ float 1 3"]) == {}
     assert not looks_like_cache(other)
-
-
-def test_short_names_stay_apart() -> None:
-    found = cache_pairs(load(MODELS / "o03_optimum1_merged_whisper" / "model.onnx"))
-    assert len({p.name for p in found}) == len(found)
-    assert short_name("past") == "past"
 
 
 # Protocols that names and shapes alone tell

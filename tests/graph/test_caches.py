@@ -91,12 +91,6 @@ def test_caches_have_grown_or_stayed_in_the_recorded_runs_as_the_protocol_says(p
             assert after.shape[0] == 0  # merged decoders give nothing in place of the encoder's keys
 
 
-def test_cross_caches_of_the_merged_whisper_are_told_from_its_own() -> None:
-    found = cache_pairs(load(MODELS / "o03_optimum1_merged_whisper" / "model.onnx"))
-    assert {p.protocol for p in found if ".encoder." in p.input} == {"cross"}
-    assert {p.protocol for p in found if ".decoder." in p.input} == {"growing"}
-
-
 # Structure, under names that say nothing
 
 

@@ -213,13 +213,6 @@ def test_weights_are_read_only_when_they_are_used(tmp_path: Path) -> None:
         weights["w"][0] = 1
 
 
-def test_external_data_may_lie_in_a_folder_below_the_model(tmp_path: Path) -> None:
-    (tmp_path / "data").mkdir()
-    proto = model([node("Add", "x w", "y")], ["x float 2"], ["y float 2"], w=np.ones(2, np.float32))
-    onnx.save(proto, tmp_path / "m.onnx", save_as_external_data=True, location="data/w", size_threshold=0)
-    assert load(tmp_path / "m.onnx").weights["w"].tolist() == [1, 1]
-
-
 def test_a_cache_of_links_into_one_folder_is_followed(tmp_path: Path) -> None:
     # given the layout of download caches: named links to files that lie together under other names
     blobs, shown = tmp_path / "blobs", tmp_path / "snapshot"

@@ -11,7 +11,6 @@ from kvviz.errors import GraphError, LimitError, LoadError
 from kvviz.graph import Graph, load
 from kvviz.graph.loading import from_onnx
 from kvviz.graph.loading.from_onnx import node_proto
-from kvviz.graph.loading.functions import extents, function_key
 from tests.graph.build import graph, model, node, run_in_onnxruntime
 from tests.work import at_most
 
@@ -216,17 +215,6 @@ def test_functions_that_multiply_are_counted_and_refused_before_anything_is_buil
     # some lines for each call that is written down, and none for each that would be made
     with at_most(1_000 * levels * times), pytest.raises((LoadError, LimitError), match=words):
         load(data)
-
-
-def test_functions_within_the_limits_are_spelled_out_as_often_as_they_are_counted() -> None:
-    loaded = load(calling(6, 3))
-    bodies = [loaded.nodes[0].function]
-    for body in bodies:
-        assert body is not None
-        bodies += [n.function for n in body.nodes if n.function is not None]
-    found, _ = extents(calling(6, 3).graph, {function_key(f): f for f in calling(6, 3).functions}, "the model")
-    assert (found.calls, found.depth) == (len(bodies), 7) == (1 + 3 + 9 + 27 + 81 + 243, 7)
-    assert found.nodes == 1 + sum(len(body.nodes) for body in bodies if body)
 
 
 def test_a_circle_behind_many_calls_is_found_first_and_told_in_the_order_of_the_calls() -> None:

@@ -117,14 +117,6 @@ def test_so_many_words_stay_right_with_so_few_bits(model: Model, bits: int, righ
     assert f"down to 3 bits; with 2 bits {right} do" in alt or bits > 2
 
 
-def test_a_guess_that_is_taken_by_the_sampled_rule_leaves_the_words_as_the_model_would_draw_them() -> None:
-    for seed in range(20):
-        p, q = np.random.default_rng(seed).dirichlet(np.ones(6), 2)
-        taken = q * np.minimum(1, p / q)
-        left = np.maximum(0, p - q)
-        np.testing.assert_allclose(taken + (1 - taken.sum()) * left / left.sum(), p)
-
-
 def test_the_balances_of_the_roofline_are_those_of_the_data_sheet() -> None:
     first = nbformat.read(ROOT / "notebooks" / "01_what_is_a_kv_cache.ipynb", as_version=4).cells
     text = "\n".join(cell.source for cell in first if cell.cell_type == "markdown")

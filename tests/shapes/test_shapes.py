@@ -92,30 +92,6 @@ def test_a_token_adds_the_published_bytes_to_the_caches(name: str, form: str) ->
     assert sum(2 * math.prod(dims) for dims in fixed) == TOKEN[name]
 
 
-@pytest.mark.parametrize("form", ["concat", "attention", "gqa"])
-def test_cache_bytes_follow_the_closed_form(form: str) -> None:
-    # given 80 layers, keys and values of 8 heads of 128 numbers of two bytes
-    graph = kvviz.shapes.preset("llama-3.1-70b", form=form)
-    row = 80 * 2 * 8 * 128 * 2
-    # when
-    trace = kvviz.dry(graph, prompt_tokens=1000, max_new_tokens=3)
-    # then
-    assert row == 327_680
-    for run, rows in enumerate((1000, 1001, 1002)):
-        nbytes = sum(cache.runs[run].capacity * 8 * 128 * 2 for cache in trace.caches)
-        assert nbytes == rows * row
-    # Each token after the prefill copies all rows before it where the cache has no room to grow.
-    past = [sum(cache.runs[run].bytes_copied for cache in trace.caches) for run in range(3)]
-    assert past == [0, 1000 * row, 1001 * row]
-
-
-@pytest.mark.parametrize("form", ["concat", "attention", "gqa"])
-def test_reserved_room_saves_the_copies(form: str) -> None:
-    graph = kvviz.shapes.preset("llama-3-8b", form=form)
-    trace = kvviz.dry(graph, prompt_tokens=100, max_new_tokens=3, kv_capacity=128)
-    assert [sum(cache.runs[run].bytes_copied for cache in trace.caches) for run in range(3)] == [0, 0, 0]
-
-
 def test_a_decoder_of_the_same_sizes_with_weights_costs_the_same() -> None:
     """SmolLM2, of which the weights are at hand."""
     real = kvviz.load("build/smollm2/model.onnx")

@@ -93,29 +93,6 @@ def test_every_way_to_keep_a_cache_is_predicted(name: str, binding: str) -> None
     assert list(found.tokens) == told(one, prompt, count)[0]
 
 
-@pytest.mark.parametrize("shared", [False, True])
-def test_grouped_attention_leaves_rows_of_one_buffer_as_they_are(shared: bool) -> None:
-    """Rows that hold no token: in a buffer of its own, the present has zeros there."""
-    session = onnxruntime.InferenceSession(str(MODELS / "storyteller" / "gqa" / "model.onnx"))
-    binding = session.io_binding()
-    for name, array in (("input_ids", np.array([[1, 2, 3]])), ("attention_mask", np.ones((1, 3), np.int64))):
-        binding.bind_cpu_input(name, array)
-    pasts = {one.name: np.full((1, 2, 32, 16), 7, np.float32) for one in session.get_inputs() if "past" in one.name}
-    values = {name: onnxruntime.OrtValue.ortvalue_from_numpy(array) for name, array in pasts.items()}
-    for name, value in values.items():
-        binding.bind_ortvalue_input(name, value)
-    for output in session.get_outputs():
-        past = output.name.replace("present", "past_key_values")
-        if shared and past in values:
-            binding.bind_ortvalue_output(output.name, values[past])
-        else:
-            binding.bind_output(output.name)
-    session.run_with_iobinding(binding)
-    present = binding.get_outputs()[1].numpy()
-    assert present.shape == (1, 2, 32, 16) and (present[:, :, :3] != 7).all()
-    assert (present[:, :, 3:] == (7 if shared else 0)).all()
-
-
 @pytest.mark.parametrize("dry", [False, True])
 def test_a_decode_with_one_buffer_is_predicted_without_a_session(dry: bool) -> None:
     ref = reference("storyteller/gqa")
@@ -131,19 +108,6 @@ def test_a_decode_with_one_buffer_is_predicted_without_a_session(dry: bool) -> N
     assert dry or trace.tokens == ref["tokens"].tolist()[:COUNT]
     for cache in trace.caches:
         assert len({run.storage for run in cache.runs}) == 1 and not any(run.bytes_copied for run in cache.runs)
-
-
-def test_onnxruntime_refuses_a_past_as_the_buffer_of_a_longer_present() -> None:
-    text = """<ir_version: 8, opset_import: ["" : 18]>
-    g (float[P, 2] past, float[N, 2] new) => (float[T, 2] present) { present = Concat <axis = 0> (past, new) }"""
-    session = onnxruntime.InferenceSession(onnx.parser.parse_model(text).SerializeToString())
-    binding, array = session.io_binding(), np.ones((3, 2), np.float32)
-    past = onnxruntime.OrtValue.ortvalue_from_numpy(array)
-    binding.bind_ortvalue_input("past", past)
-    binding.bind_cpu_input("new", np.ones((1, 2), np.float32))
-    binding.bind_ortvalue_output("present", past)
-    with pytest.raises(RuntimeError, match=r"has shape \{3,2\} but the computed output shape for this run is \{4,2\}"):
-        session.run_with_iobinding(binding)
 
 
 class Loud(onnxruntime.SessionOptions):

@@ -17,6 +17,7 @@ from kvviz.view.page_data.payload_cache_rows import cache_payload
 from kvviz.view.page_data.payload_lanes import unpack_lanes
 from kvviz.widget import Debugger
 from tests.decode import small
+from tests.widget.asking import ask
 
 MODELS = Path(__file__).parents[2] / "assets" / "models"
 
@@ -32,14 +33,6 @@ def long(story: kvviz.Trace, monkeypatch: pytest.MonkeyPatch) -> Debugger:
     """A debugger whose page cannot have all steps."""
     monkeypatch.setattr(payload_runs, "BUDGET", 2 * story.runs[0].last)
     return Debugger(story)
-
-
-def ask(debugger: Debugger, **message: Any) -> list[dict[str, Any]]:
-    """What the debugger sends to the page when the page sends a message."""
-    sent: list[dict[str, Any]] = []
-    debugger.send = lambda content, buffers=None: sent.append(content)
-    debugger._handle_custom_msg(message, [])
-    return sent
 
 
 def told_runs(debugger: Debugger) -> list[int]:

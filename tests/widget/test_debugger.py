@@ -19,6 +19,7 @@ from kvviz.graph.model import Graph
 from kvviz.view.page_data.payload import decode
 from kvviz.widget import Debugger
 from tests.graph.build import model, node
+from tests.widget.asking import ask
 
 MODELS = Path(__file__).parents[2] / "assets" / "models"
 
@@ -45,14 +46,6 @@ def story() -> kvviz.Trace:
     return kvviz.decode(graph, [5, 17, 33], 3, kv_capacity=8)
 
 
-def answers_to(debugger: Debugger, message: dict[str, Any]) -> list[dict[str, Any]]:
-    """What the debugger sends to the page when the page sends a message."""
-    sent: list[dict[str, Any]] = []
-    debugger.send = lambda content, buffers=None: sent.append(content)
-    debugger._handle_custom_msg(message, [])
-    return sent
-
-
 def test_a_single_run_opens_before_its_first_op_with_the_frontier_told(paused: Debugger) -> None:
     header, _ = decode(paused.payload)
     names = [header["graphs"][0]["nodes"][entry["node"]][0] for entry in header["live"]["frontier"]]
@@ -74,7 +67,7 @@ def test_the_frontier_tells_what_each_op_would_allocate_and_free(paused: Debugge
 
 def test_stepping_past_the_recorded_end_executes_and_tells_the_page(paused: Debugger) -> None:
     # when
-    answers = answers_to(paused, {"do": "next"})
+    answers = ask(paused, do="next")
     # then
     assert answers == []
     assert paused.cursor == 0 and len(paused.trace.steps) == 1
@@ -83,40 +76,22 @@ def test_stepping_past_the_recorded_end_executes_and_tells_the_page(paused: Debu
 
 def test_choosing_a_frontier_op_in_the_page_runs_that_one(paused: Debugger) -> None:
     # when
-    answers_to(paused, {"do": "choose", "frame": 0, "node": 1})
+    ask(paused, do="choose", frame=0, node=1)
     # then
     assert [step.node for step in paused.trace.steps] == ["b"]
     assert paused.frontier() == ("a",)
 
 
 def test_a_choice_that_is_not_ready_is_refused_with_one_sentence(paused: Debugger) -> None:
-    answers = answers_to(paused, {"do": "choose", "frame": 0, "node": 2})
+    answers = ask(paused, do="choose", frame=0, node=2)
     assert len(answers) == 1 and "cannot run at step 0: it waits for" in answers[0]["error"]
     assert len(paused.trace.steps) == 0
-
-
-@pytest.mark.parametrize("message", [{}, {"do": "format"}, {"do": "choose"}, {"do": "choose", "frame": 99, "node": 0}])
-def test_a_message_that_makes_no_sense_is_answered_with_an_error(paused: Debugger, message: dict[str, Any]) -> None:
-    answers = answers_to(paused, {"id": 7, **message})
-    assert [answer["id"] for answer in answers] == [7]
-    assert answers[0]["error"]
-
-
-def test_a_value_is_peeked_as_it_was_at_the_step(story: kvviz.Trace) -> None:
-    # given
-    debugger = Debugger(story)
-    step = next(s for s in story.steps if s.run == 2 and s.op_type == "Softmax")
-    # when
-    (answer,) = answers_to(debugger, {"do": "value", "id": 1, "step": step.index, "value": step.outputs[0]})
-    # then
-    assert answer["info"].startswith("float32")
-    assert np.allclose(np.sum(answer["rows"], axis=1), 1, atol=1e-5)
 
 
 def test_a_value_that_was_not_recorded_says_so(story: kvviz.Trace, tmp_path: Path) -> None:
     story.save(tmp_path / "trace")
     debugger = Debugger(kvviz.Trace.load(tmp_path / "trace"))
-    (answer,) = answers_to(debugger, {"do": "value", "id": 1, "step": 5, "value": "logits"})
+    (answer,) = ask(debugger, do="value", id=1, step=5, value="logits")
     assert "not recorded" in answer["error"]
 
 
@@ -145,7 +120,7 @@ def test_breakpoints_of_the_page_stop_the_run(paused: Debugger) -> None:
         {"kind": "op", "value": "Neg", "enabled": False},
         {"kind": "condition", "value": "step.op_type == 'Add'", "enabled": True},
     ]
-    answers_to(paused, {"do": "continue"})
+    ask(paused, do="continue")
     assert paused.trace.steps[paused.cursor].op_type == "Add"
 
 
@@ -161,7 +136,7 @@ def test_breakpoints_that_cannot_be_used_say_so_and_hold_up_nothing(paused: Debu
     ]
     # when the page sends them, and asks to run on
     paused.set_state({"breakpoints": sent})
-    answers_to(paused, {"do": "continue"})
+    ask(paused, do="continue")
     # then each has its error where it stands, and the good one stops
     errors = [entry.get("error", "") for entry in paused.breakpoints]
     assert "is not understood; write it as a query" in errors[0]
@@ -249,7 +224,7 @@ def test_an_interrupt_of_a_long_command_shows_what_ran_and_tells_the_page(paused
 
     planned.call = stopped
     # when the page asks to run on
-    sent = answers_to(paused, {"do": "continue", "id": 1})
+    sent = ask(paused, do="continue", id=1)
     planned.call = kernel
     # then
     assert sent == [{"id": 1, "side": 0, "error": "stopped from the keyboard; what ran until then is here"}]
@@ -257,7 +232,7 @@ def test_an_interrupt_of_a_long_command_shows_what_ran_and_tells_the_page(paused
     _, columns = decode(paused.payload, paused.edge, paused.latest)
     assert len(columns["step.node"]) == 1
     # and it can be run on
-    assert answers_to(paused, {"do": "continue"}) == [] and paused.cursor == 2
+    assert ask(paused, do="continue") == [] and paused.cursor == 2
     np.testing.assert_array_equal(paused.trace.outputs["y"], [0, 0, 0, 0])
 
 

@@ -12,6 +12,7 @@ from kvviz.report.explain import explain
 from kvviz.view.page_data.payload import decode
 from kvviz.widget import Debugger
 from tests.decode.small import small
+from tests.widget.asking import ask
 
 PROMPT = [5, 7, 3]
 
@@ -24,14 +25,6 @@ def story() -> kvviz.Trace:
 @pytest.fixture
 def debugger(story: kvviz.Trace) -> Debugger:
     return Debugger(story)
-
-
-def ask(debugger: Debugger, **message: Any) -> list[dict[str, Any]]:
-    """What the debugger sends to the page when the page sends a message."""
-    sent: list[dict[str, Any]] = []
-    debugger.send = lambda content, buffers=None: sent.append(content)
-    debugger._handle_custom_msg(message, [])
-    return sent
 
 
 def with_fix(trace: kvviz.Trace) -> tuple[Any, int]:

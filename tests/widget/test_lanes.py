@@ -15,6 +15,7 @@ from kvviz.view.page_data.payload import decode
 from kvviz.view.page_data.payload_lanes import unpack_lanes
 from kvviz.widget import Debugger, Pair
 from tests.decode.small import small
+from tests.widget.asking import ask
 
 PROMPT = [5, 7, 3]
 
@@ -29,14 +30,6 @@ def story() -> tuple[kvviz.Trace, kvviz.Trace]:
 @pytest.fixture
 def debugger(story: tuple[kvviz.Trace, kvviz.Trace]) -> Debugger:
     return Debugger(story[0])
-
-
-def ask(debugger: Debugger, **message: Any) -> list[dict[str, Any]]:
-    """What the debugger sends to the page when the page sends a message."""
-    sent: list[dict[str, Any]] = []
-    debugger.send = lambda content, buffers=None: sent.append(content)
-    debugger._handle_custom_msg(message, [])
-    return sent
 
 
 def place(trace: kvviz.Trace, step: int) -> tuple[Any, ...]:
