@@ -147,30 +147,22 @@ def placed_before(trace: TraceData, frame: int, name: str, index: int) -> Output
 
 
 def offset_of(trace: TraceData, index: int) -> int:
-    """Bytes from the start of its storage to what a step viewed or overwrote."""
-    log, frames = trace.log, trace.log.frames
+    """Bytes from the start of its storage to what a step viewed or overwrote; `kvviz.trace.index.lifetimes.offsets`
+    finds those of all steps."""
     known: dict[int, int] = looked_up(trace, "offsets", dict)
     asked: list[int] = []
-    found = 0
-    while index not in known:
-        asked.append(index)
-        frame, op, taken = log.called(index)
+    maker: int | None = index
+    while maker is not None and maker not in known:
+        asked.append(maker)
+        frame, op, taken = trace.log.called(maker)
         name = op.node.inputs[taken[0] if taken else 0]
-        producer = frames[frame].program.graph.producers.get(name)
-        step = None if producer is None else trace.step_of(frame, producer.index)
-        # Only damaged files name a step that is not an earlier one.
-        if producer is None or step is None or step >= index:
-            bound = frames[frame].bound(name)
-            found = 0 if bound is None else bound.offset
-            break
-        where = log.output(step, producer.outputs.index(name))
-        offset = 0 if where is None else where.offset
-        if offset is not None:
-            found = offset
-            break
-        index = step
-    else:
-        found = known[index]
+        here = placed_before(trace, frame, name, maker - 1)
+        offset = 0 if here is None else here.offset
+        if offset is None:
+            maker = trace.step_of(frame, trace.log.frames[frame].program.graph.producers[name].index)
+        else:
+            known[maker] = offset
+    found = 0 if maker is None else known[maker]
     known.update(dict.fromkeys(asked, found))
     return found
 

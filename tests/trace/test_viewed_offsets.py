@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import kvviz
-from kvviz.trace.file.trace_check import viewed_offsets
+from kvviz.trace.index.lifetimes import FrameSteps, LogValues, offsets
 from kvviz.trace.reasons import offset_of
 from kvviz.trace.schema.log import distinct
 from tests.engine.test_trace import make
@@ -18,12 +18,11 @@ def test_views_of_views_begin_where_one_look_after_the_other_finds_them() -> Non
     moved = 0
     for trace in (*decodes, make("loop"), make("nested"), make("functions")):
         # when
-        ops, outs = trace.log.tables()
-        made = np.repeat(np.arange(len(ops)), np.diff(ops[:, -1], prepend=0))
-        steps = made[(outs[:, 0] >= 0) & (outs[:, 3] < 0)]
-        found = viewed_offsets(trace.log, ops, outs, steps).tolist()
+        values = LogValues(trace.log)
+        chained = np.flatnonzero((values.offset < 0) & (values.storage[: values.outputs] >= 0))
+        found = offsets(FrameSteps(values))[chained].tolist()
         # then
-        assert found == [offset_of(trace, step) for step in steps.tolist()]
+        assert found == [offset_of(trace, step) for step in values.step[chained].tolist()]
         moved += sum(offset > 0 for offset in found)
     assert moved > 50
 

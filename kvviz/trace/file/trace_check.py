@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 
 from kvviz.trace.file.packed_file import expect
+from kvviz.trace.index.lifetimes import UNMADE, FrameSteps, LogValues, offsets
 from kvviz.trace.records import Cache
 from kvviz.trace.schema.element_types import unit
 from kvviz.trace.schema.events import APPEND, BINDINGS, IN_PLACE, NEW
-from kvviz.trace.schema.log import Ints, Log, distinct
+from kvviz.trace.schema.log import Ints, distinct
 from kvviz.trace.schema.regions import Region, bounds
 from kvviz.trace.trace_data import TraceData
 
@@ -77,48 +78,24 @@ def _check_steps(trace: TraceData, ops: Ints, outs: Ints) -> None:
     places = int(place.max()) + 1
     ran, _ = distinct(frame * places + place, len(frames) * places)
     expect(len(ran) == len(ops), "a step that ran before")
-    counts = np.diff(ops[:, -1], prepend=0)
-    made = np.repeat(steps, counts)
+    values = LogValues(log)
     there = outs[:, 0] >= 0
+    made = values.step[: len(outs)][there]
     taken = np.array([bool(inputs) for inputs, _ in log.refusals.entries])[refusal]
-    _every(~taken | (np.bincount(made[there], minlength=len(ops)) > 0), "step {} without an output")
-    named = np.array([bool(name) for op in nodes for name in op.node.outputs] or [False])
-    names = np.cumsum([0, *(len(op.node.outputs) for op in nodes)])
-    there[there] = named[(names[node[made]] + np.arange(len(outs)) - (ops[:, -1] - counts)[made])[there]]
-    _check_reads(trace, frame, node, there, counts)
-    _check_outputs(trace, ops, outs, there, made[there])
+    _every(~taken | (np.bincount(made, minlength=len(ops)) > 0), "step {} without an output")
+    read = FrameSteps(values)
+    for unmade in np.flatnonzero(read.read == UNMADE)[:1].tolist():
+        step = int(read.reader[unmade])
+        name = values.ops[step].node.inputs[unmade - int(read.begins[step])]
+        raise ValueError(f"it has step {step} reading {name!r}, which nothing made")
+    viewing = np.array([bool(op.node.inputs) for op in nodes])[node[made]]
+    expect(bool((viewing | (outs[there, 3] >= 0)).all()), "a view by an op without inputs")
+    _check_outputs(trace, outs[there], offsets(read)[: len(outs)][there], made)
 
 
-def _check_reads(trace: TraceData, frame: Ints, node: Ints, there: np.ndarray, counts: Ints) -> None:
-    """Every value that an op reads was made before in its frame, or the frame started with it. ``there``: which outputs
-    exist. Frames that ran the same ops are checked once."""
-    frames = trace.log.frames
-    known: set[Any] = set()
-    parts = (_by_frame(column, len(frames)) for column in (frame, np.repeat(frame, counts)))
-    for row, steps, outs in zip(frames, *parts):
-        made, present = counts[steps], there[outs]
-        key = node[steps].tobytes(), made.tobytes(), present.tobytes(), tuple(bind.name for bind in row.bindings)
-        if key in known:
-            continue
-        known.add(key)
-        values = {bind.name for bind in row.bindings}
-        for step, outputs in zip(steps.tolist(), np.split(present, np.cumsum(made)[:-1])):
-            op = trace.log.nodes.entries[node[step]].node
-            unmade = {name for name in op.inputs if name} - values
-            expect(not unmade, f"step {step} reading {min(unmade, default='')!r}, which nothing made")
-            values.update(name for name, one in zip(op.outputs, outputs) if one)
-
-
-def _by_frame(frame: Ints, frames: int) -> list[Ints]:
-    order = np.argsort(frame, kind="stable")
-    return np.split(order, np.searchsorted(frame[order], np.arange(1, frames)))
-
-
-def _check_outputs(trace: TraceData, ops: Ints, outs: Ints, there: np.ndarray, steps: Ints) -> None:
-    """Every output lies inside its storage. ``there``: which outputs exist; ``steps``: the steps of those."""
-    storage, _, how, offset, form = outs[there].T
-    missing = np.flatnonzero(offset < 0)
-    offset[missing] = viewed_offsets(trace.log, ops, outs, steps[missing])
+def _check_outputs(trace: TraceData, outs: Ints, offset: Ints, steps: Ints) -> None:
+    """Every output lies inside its storage. ``offset``: where it begins there; ``steps``: the ops that made them."""
+    storage, _, how, _, form = outs.T
     whole = (how == NEW) | (how == APPEND)
     kinds, kind = distinct(2 * form + whole, 2 * len(trace.log.forms.entries))
     ends = []
@@ -260,71 +237,3 @@ def _ranks(trace: TraceData, cache: Cache) -> Iterator[int]:
                 made = log.output(step, producer.outputs.index(cache.output))
             had = (frame.bound(cache.input), frame.bound(cache.output), made)
             yield from (len(one.shape) for one in had if one is not None and one.shape is not None)
-
-
-# -- where outputs begin ----------------------------------------------------------------------------------------------
-# As `kvviz.trace.reasons.offset_of`, for many steps at once.
-
-
-def viewed_offsets(log: Log, ops: Ints, outs: Ints, steps: Ints) -> Ints:
-    """Bytes from the start of its storage to what each of some steps viewed or overwrote.
-
-    ``ops, outs``: the columns of the log. ``steps``: with an output whose offset is not recorded.
-
-    What such a step viewed may itself be the output of such a step, and so on to a value whose offset is known.
-    """
-    if not len(steps):
-        return np.zeros(0, np.int64)
-    ends = ops[:, -1]
-    made = np.repeat(np.arange(len(ops)), np.diff(ends, prepend=0))
-    chained, _ = distinct(made[(outs[:, 0] >= 0) & (outs[:, 3] < 0)], len(ops))
-    maker, slot = _makers(log, ops, chained)
-    made = np.flatnonzero(maker >= 0)
-    at = np.where(maker[made] > 0, ends[maker[made] - 1], 0) + slot[made]
-    if (at >= ends[maker[made]]).any():
-        raise ValueError("it has a view of an output that its op does not have")
-    offsets = np.zeros(len(chained), np.int64)
-    there = outs[at, 0] >= 0
-    offsets[made] = np.where(there, outs[at, 3], 0)
-    for place in np.flatnonzero(maker < 0).tolist():
-        frame, op, taken = log.called(int(chained[place]))
-        bound = log.frames[frame].bound(op.node.inputs[taken[0] if taken else 0])
-        offsets[place] = 0 if bound is None else bound.offset
-    before = np.arange(len(chained))
-    further = made[there & (outs[at, 3] < 0)]
-    before[further] = np.searchsorted(chained, maker[further])
-    # All of them follow twice as many views at a time, until each is at the last one.
-    while not np.array_equal(before, before[before]):
-        before = before[before]
-    return offsets[before][np.searchsorted(chained, steps)]
-
-
-def _makers(log: Log, ops: Ints, steps: Ints) -> tuple[Ints, Ints]:
-    """The steps that made what some steps viewed or overwrote, -1 where no earlier one did, and which output it is."""
-    nodes = log.nodes.entries
-    indices, index = np.unique([op.node.index for op in nodes], return_inverse=True)
-    numbers = {number: place for place, number in enumerate(indices.tolist())}
-    ran = ops[:, 0] * len(indices) + index[ops[:, 1]]
-    order = np.argsort(ran, kind="stable")
-    graphs = dict.fromkeys(id(frame.program.graph) for frame in log.frames)
-    places = {graph: place for place, graph in enumerate(graphs)}
-    of_frame = np.array([places[id(frame.program.graph)] for frame in log.frames])
-    frame, node, refusal = ops[steps, :3].T
-    asked = len(log.refusals.entries)
-    key = (of_frame[frame] * len(nodes) + node) * asked + refusal
-    kinds, kind = distinct(key, len(graphs) * len(nodes) * asked)
-    examples = np.zeros(len(kinds), np.int64)
-    examples[kind] = np.arange(len(steps))
-    found = np.full((len(kinds), 2), -1)
-    for place, example in enumerate(examples.tolist()):
-        at, op, taken = log.called(int(steps[example]))
-        name = op.node.inputs[taken[0] if taken else 0]
-        producer = log.frames[at].program.graph.producers.get(name)
-        if producer is not None and producer.index in numbers:
-            found[place] = numbers[producer.index], producer.outputs.index(name)
-    number, slot = found[kind].T
-    wanted = frame * len(indices) + number
-    place = np.searchsorted(ran[order], wanted, "right") - 1
-    maker = order[np.maximum(place, 0)]
-    earlier = (number >= 0) & (place >= 0) & (ran[maker] == wanted) & (maker < steps)
-    return np.where(earlier, maker, -1), slot

@@ -1,4 +1,4 @@
-"""Every value of a log as a number, and the lifetime of every storage, computed from the log's columns.
+"""Every value of a log as a number, what every step reads, and the lifetime of every storage, from the log's columns.
 
 Invariant: at every step the storages alive here have as many bytes as the log says were alive.
 """
@@ -43,8 +43,8 @@ class Life(NamedTuple):
 class LogValues:
     """The values of a log by number: the outputs of its ops, in order, then the bindings of its frames.
 
-    ``ops, frame``: of every step.
-    ``form``: of every output, its entry in the log's table.
+    ``ops, node, frame``: of every step; ``node`` is the number of the op in the log's table.
+    ``form, offset``: of every output, as in the log's columns.
     ``begins, counts``: of every step, the number of its first output, and how many it has.
     ``outputs``: their total number.
     ``binds, bind_frames``: bindings and their frames.
@@ -58,11 +58,13 @@ class LogValues:
         numbers, outs = log.tables()
         self.log = log
         nodes = log.nodes.entries
-        self.ops: list[OpNode] = [nodes[node] for node in numbers[:, 1].tolist()]
+        self.node: Ints = numbers[:, 1].copy()
+        self.ops: list[OpNode] = [nodes[node] for node in self.node.tolist()]
         self.frame: Ints = numbers[:, 0].copy()
         self.counts: Ints = np.diff(numbers[:, -1], prepend=0)
         self.begins: Ints = numbers[:, -1] - self.counts
         self.form: Ints = outs[:, 4].copy()
+        self.offset: Ints = outs[:, 3].copy()
         self.outputs = len(outs)
         given = [frame.bindings for frame in log.frames]
         self.binds: list[Bind] = list(chain.from_iterable(given))
@@ -100,6 +102,106 @@ class LogValues:
         forms = [0 if dtype is None else nbytes(shape, dtype) for shape, dtype, _ in self.log.forms.entries]
         bound = [nbytes(bind.shape, bind.dtype) for bind in self.binds]
         return np.concatenate([np.array(forms, np.int64)[self.form], np.array(bound, np.int64)])
+
+
+class Ran:
+    """Ops that ran one after the other, in one frame or several.
+
+    ``order``: node indices in the model.
+    ``makers``: by value name, the position of the op that made it, and which output it is.
+    ``reads``: (reader, input, maker, output) for each input that an earlier op made.
+    ``given``: (reader, input) of the others, and ``names`` their names.
+    """
+
+    __slots__ = ("given", "makers", "names", "order", "reads")
+
+    def __init__(self, ops: tuple[OpNode, ...]) -> None:
+        self.order = [op.node.index for op in ops]
+        self.makers: dict[str, tuple[int, int]] = {}
+        self.names: list[str] = []
+        reads: list[tuple[int, ...]] = []
+        given: list[tuple[int, int]] = []
+        for position, op in enumerate(ops):
+            for place, name in enumerate(op.node.inputs):
+                if name and name in self.makers:
+                    reads.append((position, place, *self.makers[name]))
+                else:
+                    given.append((position, place))
+                    self.names.append(name)
+            self.makers.update((name, (position, slot)) for slot, name in enumerate(op.node.outputs))
+        self.reads: Ints = np.array(reads, np.int64).reshape(-1, 4)
+        self.given: Ints = np.array(given, np.int64).reshape(-1, 2)
+
+
+NO_INPUT, UNMADE = -1, -2
+
+
+class FrameSteps:
+    """The steps of every frame, in order, and what they read.
+
+    ``ran``: the ops, by frame.
+    ``reader, read``: of every input of every step, in order, the step and the number of the value; `NO_INPUT` for an
+      input that is left out, `UNMADE` for a value that does not exist.
+    ``begins``: of every step, the place of its first input there.
+    """
+
+    def __init__(self, values: LogValues) -> None:
+        self.values = values
+        count = len(values.log.frames)
+        self._steps: Ints = np.argsort(values.frame, kind="stable")
+        self._starts: Ints = np.searchsorted(values.frame[self._steps], np.arange(count + 1))
+        alike: dict[tuple[OpNode, ...], list[int]] = {}
+        for frame in range(count):
+            ops = tuple(map(values.ops.__getitem__, self.of(frame).tolist()))
+            alike.setdefault(ops, []).append(frame)
+        of_node = np.array([len(op.node.inputs) for op in values.log.nodes.entries], np.int64)
+        self.reader: Ints = np.repeat(np.arange(len(values.node)), of_node[values.node])
+        self.begins: Ints = np.cumsum(of_node[values.node]) - of_node[values.node]
+        self.read: Ints = np.full(len(self.reader), UNMADE)
+        known: dict[int, Ran] = {}
+        bounds = np.searchsorted(values.bind_frames, np.arange(count + 1)).tolist()
+        for ops, frames in alike.items():
+            ran = Ran(ops)
+            known.update(dict.fromkeys(frames, ran))
+            begins = self.begins[steps := np.stack([self.of(frame) for frame in frames])]
+            reader, place, maker, slot = ran.reads.T
+            made = steps[:, maker]
+            found = np.where(slot < values.counts[made], values.begins[made] + slot, UNMADE)
+            self.read[begins[:, reader] + place] = found
+            reader, place = ran.given.T
+            given = [self._given(ran.names, *bounds[frame : frame + 2]) for frame in frames]
+            self.read[begins[:, reader] + place] = given
+        self.ran = [known[frame] for frame in range(count)]
+        self.read[np.append(values.storage, [UNMADE, 0])[self.read] < 0] = UNMADE
+
+    def of(self, frame: int) -> Ints:
+        return self._steps[self._starts[frame] : self._starts[frame + 1]]
+
+    def _given(self, names: list[str], first: int, stop: int) -> list[int]:
+        """The numbers of the bindings of a frame with these names."""
+        values = self.values
+        numbers = {values.binds[at].name: at + values.outputs for at in range(first, stop)} | {"": NO_INPUT}
+        return [numbers.get(name, UNMADE) for name in names]
+
+
+def offsets(steps: FrameSteps) -> Ints:
+    """By value, the bytes from the start of its storage to where it begins. If that is not recorded of an output, it
+    begins where the input begins that its op viewed or overwrote, and so on to a value whose offset is recorded."""
+    values, log = steps.values, steps.values.log
+    found = np.concatenate([values.offset, np.array([bind.offset for bind in values.binds], np.int64)])
+    chained = np.flatnonzero((values.offset < 0) & (values.storage[: values.outputs] >= 0))
+    step = values.step[chained]
+    refusal = np.array(log.column("refusal"), np.int64)[step]
+    taken = np.array([taken[0] if taken else 0 for taken, _ in log.refusals.entries], np.int64)[refusal]
+    source = steps.read[steps.begins[step] + taken]
+    found[chained] = np.where(source < 0, 0, found[source])
+    before, further = np.arange(len(chained)), np.flatnonzero(found[chained] < 0)
+    before[further] = np.searchsorted(chained, source[further])
+    # All of them follow twice as many views at a time, until each is at the last one.
+    while not np.array_equal(before, before[before]):
+        before = before[before]
+    found[chained] = found[chained[before]]
+    return found
 
 
 class Lives(Sequence[Life]):

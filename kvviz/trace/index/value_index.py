@@ -12,93 +12,13 @@ import numpy as np
 
 from kvviz.graph.model import Node
 from kvviz.trace.index.frame_values import FrameValues
-from kvviz.trace.index.lifetimes import Key, Lives, LogValues
+from kvviz.trace.index.lifetimes import FrameSteps, Key, Lives, LogValues, offsets
 from kvviz.trace.outcome import Kinds
-from kvviz.trace.reasons import looked_up, offset_of
+from kvviz.trace.reasons import looked_up
 from kvviz.trace.recording import Trace
-from kvviz.trace.schema.events import IN_PLACE, NEW, PASSED, POOL, OpNode
+from kvviz.trace.schema.events import IN_PLACE, NEW, PASSED, POOL
 from kvviz.trace.schema.log import Ints
 from kvviz.trace.trace_data import noted
-
-
-class Ran:
-    """Ops that ran one after the other, in one frame or several.
-
-    ``order``: node indices in the model.
-    ``makers``: by value name, the position of the op that made it, and which output it is.
-    ``reads``: (reader, maker, output) for each value made by an earlier op.
-    ``given``: (reader, name) of other values.
-    ``control``: positions of those that enter bodies.
-    """
-
-    __slots__ = ("control", "given", "makers", "order", "reads")
-
-    def __init__(self, ops: tuple[OpNode, ...]) -> None:
-        self.order = [op.node.index for op in ops]
-        self.makers: dict[str, tuple[int, int]] = {}
-        self.given: list[tuple[int, str]] = []
-        self.control: Ints = np.array([bool(op.control) for op in ops], bool)
-        reads: list[tuple[int, int, int]] = []
-        for position, op in enumerate(ops):
-            for name in filter(None, dict.fromkeys(op.node.inputs)):
-                if name in self.makers:
-                    reads.append((position, *self.makers[name]))
-                else:
-                    self.given.append((position, name))
-            self.makers.update((name, (position, slot)) for slot, name in enumerate(op.node.outputs))
-        self.reads: Ints = np.array(reads, np.int64).reshape(-1, 3)
-
-
-class FrameSteps:
-    """The steps of every frame, in order, and their reads. ``ran``: the ops, by frame."""
-
-    def __init__(self, values: LogValues) -> None:
-        self.values = values
-        count = len(values.log.frames)
-        self._steps: Ints = np.argsort(values.frame, kind="stable")
-        self._starts: Ints = np.searchsorted(values.frame[self._steps], np.arange(count + 1))
-        known: dict[tuple[OpNode, ...], Ran] = {}
-        self.ran: list[Ran] = []
-        for frame in range(count):
-            steps = self.of(frame)
-            ops = tuple(map(values.ops.__getitem__, steps.tolist()))
-            if ops not in known:
-                known[ops] = Ran(ops)
-            self.ran.append(known[ops])
-
-    def of(self, frame: int) -> Ints:
-        return self._steps[self._starts[frame] : self._starts[frame + 1]]
-
-    def reads(self) -> tuple[Ints, Ints, np.ndarray[Any, np.dtype[np.bool_]]]:
-        """All reads: the values, the steps that read them, and whether these enter bodies."""
-        values = self.values
-        frames: dict[Ran, list[int]] = {}
-        for frame, ran in enumerate(self.ran):
-            frames.setdefault(ran, []).append(frame)
-        bounds = np.searchsorted(values.bind_frames, np.arange(len(self.ran) + 1)).tolist()
-        found, readers, control = [], [], []
-        for ran, alike in frames.items():
-            steps = np.stack([self.of(frame) for frame in alike])
-            reader, maker, slot = ran.reads.T
-            made = steps[:, maker]
-            there = slot < values.counts[made]
-            given = [self._given(frame, ran, *bounds[frame : frame + 2]) for frame in alike]
-            found += [(values.begins[made] + slot)[there], np.concatenate(given)]
-            positions = np.array([position for position, _ in ran.given], np.int64)
-            readers += [steps[:, reader][there], steps[:, positions].ravel()]
-            control += [np.broadcast_to(ran.control[reader], there.shape)[there]]
-            control += [np.tile(ran.control[positions], len(alike))]
-        if not found:
-            return np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, bool)
-        value, step, enters = np.concatenate(found), np.concatenate(readers), np.concatenate(control)
-        there = (value >= 0) & (values.storage[value] >= 0)
-        return value[there], step[there], enters[there]
-
-    def _given(self, frame: int, ran: Ran, first: int, stop: int) -> Ints:
-        """The numbers of the bindings of a frame that its ops read; -1 for values that it was not given."""
-        values = self.values
-        numbers = {values.binds[at].name: at + values.outputs for at in range(first, stop)}
-        return np.array([numbers.get(name, -1) for _, name in ran.given], np.int64)
 
 
 def last_uses(steps: FrameSteps, lives: Lives, entered: dict[int, int], scanned: list[tuple[int, int]]) -> Ints:
@@ -106,7 +26,9 @@ def last_uses(steps: FrameSteps, lives: Lives, entered: dict[int, int], scanned:
     the step at which its first body was opened. The node reads its inputs then, and the steps of its bodies read the
     rest; this does not count as reading a value. ``scanned``: (storage, step) of what a loop collected at its end."""
     values = steps.values
-    value, step, enters = steps.reads()
+    there = steps.read >= 0
+    value, step = steps.read[there], steps.reader[there]
+    enters = np.array([bool(op.control) for op in values.log.nodes.entries], bool)[values.node[step]]
     last = values.step.copy()
     np.maximum.at(last, value[~enters], step[~enters])
     when = np.arange(len(values.ops))
@@ -213,6 +135,10 @@ class Index:
         return order[starts[storage] : starts[storage + 1]]
 
     @cached_property
+    def offsets(self) -> Ints:
+        return offsets(self.steps)
+
+    @cached_property
     def kinds(self) -> Kinds:
         return Kinds(self.rows)
 
@@ -280,8 +206,7 @@ class Places:
             where = index.rows.output(step, slot) if slot < index.values.counts[step] else None
             if where is not None:
                 storage, _, how, shape, dtype, offset, strides = where
-                # It begins where the value that it overwrote, or is a view of, begins.
-                offset = offset_of(index.trace, step) if offset is None else offset
+                offset = int(index.offsets[index.values.begins[step] + slot]) if offset is None else offset
                 return Place(storage, how, "", step, shape, dtype, strides, offset)
         row = index.frames[frame]
         bind = row.bound(name)
