@@ -236,6 +236,8 @@ class Execution:
             uses[slot] = left
             if left == 0 and (storage := stores[slot]) is not None:
                 vals[slot] = stores[slot] = None
+                if self.placed:
+                    frame.gone[slot] = storage
                 if storage.holders > 1:
                     storage.holders -= 1
                 else:
@@ -244,6 +246,7 @@ class Execution:
         for slot in planned.outputs:
             if uses[slot] == 0 and slot and (storage := stores[slot]) is not None:
                 vals[slot] = stores[slot] = None
+                frame.gone[slot] = storage
                 freed = freed or []
                 ledger.release(storage, freed)
         log = self.log

@@ -18,7 +18,7 @@ class Frame:
     ``done``: 1 for every planned node that has run.
     ``caller``: the control node of the parent that this frame is the body of.
     ``control``: the state of a Loop or Scan that the frame is an iteration of.
-    ``notes``: data that a policy keeps for this activation.
+    ``gone``: by slot, the storage of each value that was released, under a policy that places outputs.
     ``program``: the step program of its plan, if it has one.
     ``ahead``: segments of that which have not been tried, by the position of their first op.
     ``watch``: what the ops do, while the program is made.
@@ -29,9 +29,9 @@ class Frame:
         "caller",
         "control",
         "done",
+        "gone",
         "id",
         "next_position",
-        "notes",
         "parent",
         "plan",
         "program",
@@ -53,7 +53,7 @@ class Frame:
         self.parent = parent
         self.caller = caller
         self.control: Any = None
-        self.notes: Any = None
+        self.gone: dict[int, Storage] = {}
         self.program: Any = None
         self.ahead: dict[int, Any] = {}
         self.watch: Any = None

@@ -35,10 +35,6 @@ class Bound:
     def __call__(self, frame: Frame, planned: PlannedNode, args: list) -> Any:
         if frame.parent is not None:
             return self.rule(frame, planned, args)
-        if self.homes is not None and frame.notes is None:
-            # When the output is made, the input may be dead.
-            given = ((output, frame.stores[frame.plan.slots.get(name, ABSENT)]) for output, name in self.pairs)
-            frame.notes = {output: storage.id for output, storage in given if storage is not None}
         bound = self._bound(frame, planned)
         position = bound.get(0, -1)
         if any(position == candidate for candidate, _ in planned.candidates):
@@ -66,12 +62,13 @@ class Bound:
         assert self.homes is not None
         bound = self._bound(frame, planned) if frame.parent is None else {}
         found: list[Home] = self.homes(execution, frame, planned, args, outs, () if bound else taken)
-        for output, _ in self.pairs if frame.parent is None else ():
+        for output, given in self.pairs if frame.parent is None else ():
             if output not in planned.node.outputs:
                 continue
             j = planned.node.outputs.index(output)
-            number = (frame.notes or {}).get(output)
-            storage = None if number is None else execution.ledger.storages[number]
+            slot = frame.plan.slots.get(given, ABSENT)
+            # The input may be dead when the output is made.
+            storage = frame.stores[slot] or frame.gone.get(slot)
             if storage is None or storage.capacity != outs[j].nbytes:
                 # ONNX Runtime refuses a buffer of another size.
                 continue

@@ -35,7 +35,7 @@ from kvviz.runtimes.ort.allocation_plan import (
     Buffer,
 )
 from kvviz.runtimes.ort.known_types import known, types_of
-from kvviz.runtimes.ort.planned_buffers import Notes, homes, remember, take_notes
+from kvviz.runtimes.ort.planned_buffers import Notes, homes, take_notes
 from kvviz.runtimes.ort.refusal import by_address
 from kvviz.runtimes.ort.rewiring import remaining, rewired, walk
 from kvviz.trace import blockers as b
@@ -127,7 +127,6 @@ def in_place(frame: Frame, planned: PlannedNode, args: Arguments) -> Verdict:
     """The planned dispatch, after checking again that nothing needs the input: a person may have chosen another
     order."""
     notes: Notes = planned.notes
-    remember(frame, planned)
     position = notes.take
     if position < 0:
         if presents := _one_buffer(frame, planned, args):
@@ -172,7 +171,6 @@ def _masks(frame: Frame, planned: PlannedNode, notes: Notes) -> tuple[tuple[int,
 
 def lend(frame: Frame, planned: PlannedNode) -> frozenset[int]:
     """Bodies take nothing over: their captures and arguments belong to the outer graph."""
-    remember(frame, planned)
     return frozenset()
 
 

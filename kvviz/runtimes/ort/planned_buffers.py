@@ -44,7 +44,6 @@ class Notes:
     ``bound``: input that it overwrites if the caller donates it: one buffer bound to an input and an output of the
       graph.
     ``masks``: input positions that it could overwrite but does not, with all reasons.
-    ``reads, makes``: slots that it reads, and outputs that it makes, whose buffers are reused when they are dead.
     ``removed``: a Cast that onnxruntime removes: here it runs, but costs nothing.
     """
 
@@ -52,8 +51,6 @@ class Notes:
     take: int = -1
     bound: int = -1
     masks: tuple[tuple[int, int], ...] = ()
-    reads: tuple[tuple[int, str], ...] = ()
-    makes: tuple[tuple[int, str], ...] = ()
     removed: bool = False
 
     @property
@@ -71,7 +68,6 @@ def take_notes(plan: Plan, mem_reuse: bool = True, parallel: bool = False) -> No
     left = {node.index: node for node in rewritten.nodes}
     order = [left[planned.node.index] for planned in plan.order if planned.node.index in left]
     allocations = AllocationPlan(graph, order, outputs, facts.types, facts.inside, mem_reuse, parallel=parallel)
-    taken_over = {buffer.root for buffer in allocations.buffers.values() if buffer.rule == FREELIST}
     for planned in plan.order:
         node = left.get(planned.node.index)
         if node is None:
@@ -80,7 +76,7 @@ def take_notes(plan: Plan, mem_reuse: bool = True, parallel: bool = False) -> No
             if _is_idle(graph, cast, facts.types):
                 planned.call = _idle
         else:
-            planned.notes = _notes(plan, planned, node, allocations, taken_over)
+            planned.notes = _notes(node, allocations)
 
 
 def _is_idle(graph: Graph, node: Node, types: Mapping[str, Value]) -> bool:
@@ -95,7 +91,7 @@ def _idle(value: Any) -> Any:
     return value
 
 
-def _notes(plan: Plan, planned: PlannedNode, node: Node, allocations: AllocationPlan, taken_over: set[str]) -> Notes:
+def _notes(node: Node, allocations: AllocationPlan) -> Notes:
     buffers = tuple(allocations.buffers[name] if name else None for name in node.outputs)
     given = [buffer for buffer in buffers if buffer is not None]
     masks: dict[int, int] = {}
@@ -113,48 +109,19 @@ def _notes(plan: Plan, planned: PlannedNode, node: Node, allocations: Allocation
         next((buffer.position for buffer in given if buffer.rule == MAY_INPLACE), -1),
         bound,
         tuple(sorted(masks.items())),
-        tuple((slot, plan.names[slot]) for slot in planned.reads if plan.names[slot] in taken_over),
-        tuple((j, name) for j, name in enumerate(node.outputs) if name in taken_over),
     )
-
-
-def remember(frame: Frame, planned: PlannedNode) -> None:
-    """Note the storages of the values that a node reads, for later ops that reuse dead ones."""
-    if frame.notes is None:
-        frame.notes = {}
-    for slot, root in planned.notes.reads:
-        storage = frame.stores[slot]
-        if storage is not None:
-            frame.notes[root] = storage.id
 
 
 def homes(
     execution: Execution, frame: Frame, planned: PlannedNode, args: Arguments, outs: Arguments, taken: tuple[int, ...]
 ) -> list[Home]:
-    notes: Notes = planned.notes
-    remember(frame, planned)
-    found = [
-        FRESH if buffer is None else _home(execution, frame, planned, buffer, out, taken)
-        for buffer, out in zip(notes.buffers, outs)
+    return [
+        FRESH if buffer is None else _home(frame, planned, buffer, out, taken)
+        for buffer, out in zip(planned.notes.buffers, outs)
     ]
-    if not notes.makes:
-        return found
-    # New storages are numbered in the order of the outputs.
-    number = len(execution.ledger.storages)
-    ids: dict[int, int] = {}
-    for j, (buffer, home, out) in enumerate(zip(notes.buffers, found, outs)):
-        if buffer is not None and home is FRESH and is_array(out):
-            ids[j] = number
-            number += 1
-    for j, root in notes.makes:
-        if j in ids:
-            frame.notes[root] = ids[j]
-    return found
 
 
-def _home(
-    execution: Execution, frame: Frame, planned: PlannedNode, buffer: Buffer, out: Any, taken: tuple[int, ...]
-) -> Home:
+def _home(frame: Frame, planned: PlannedNode, buffer: Buffer, out: Any, taken: tuple[int, ...]) -> Home:
     if buffer.rule == ALIAS:
         return Home(VIEW, buffer.position)
     if taken and (buffer.rule == MAY_INPLACE or buffer.kind == ALLOCATE_OUTPUT):
@@ -162,39 +129,25 @@ def _home(
         position = places.get(planned.node.outputs.index(buffer.value))
         return FRESH if position is None else Home(IN_PLACE, position)
     if buffer.rule == FREELIST:
-        return _dead(execution, frame, planned, buffer, out)
+        return _dead(frame, planned, buffer, out)
     caller = frame.caller
     if buffer.kind == ALLOCATE_OUTPUT and caller is not None and caller.control == "If" and frame.parent is not None:
         # A branch computes its outputs right in the If's outputs.
         place = frame.plan.outputs.index(frame.plan.slots[buffer.value])
         outside = caller.notes.buffers[place] if place < len(caller.notes.buffers) else None
         if outside is not None and outside.rule == FREELIST:
-            return _dead(execution, frame.parent, caller, outside, out)
+            return _dead(frame.parent, caller, outside, out)
     return FRESH
 
 
-def _dead(execution: Execution, frame: Frame, planned: PlannedNode, buffer: Buffer, out: Any) -> Home:
+def _dead(frame: Frame, planned: PlannedNode, buffer: Buffer, out: Any) -> Home:
     """The planned storage, if it exists and is dead; both can fail only in another order."""
-    number = (frame.notes or {}).get(buffer.root)
-    if number is None:
-        number = _recorded(execution, frame, buffer.root)
-    if number is None or number >= len(execution.ledger.storages) or not is_array(out):
-        return FRESH
-    storage = execution.ledger.storages[number]
-    if storage is None or storage.holders or not storage.owned:
+    storage = frame.gone.get(frame.plan.slots[buffer.root])
+    if storage is None or storage.holders or not storage.owned or not is_array(out):
         return FRESH
     if storage.capacity < out.nbytes:
         raise OpError(_mismatch(frame, planned, buffer, out, storage))
     return Home(POOL, -1, storage)
-
-
-def _recorded(execution: Execution, frame: Frame, name: str) -> int | None:
-    """Where a control node put an unread output."""
-    for row in reversed(execution.log):
-        if row.frame == frame.id and name in row.op.node.outputs:
-            where = row.outs[row.op.node.outputs.index(name)]
-            return None if where is None else where.storage
-    return None
 
 
 def _mismatch(frame: Frame, planned: PlannedNode, buffer: Buffer, out: ArrayLayout, storage: Storage) -> str:
