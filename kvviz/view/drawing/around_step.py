@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from kvviz.explain.summary import distinct
-from kvviz.graph.blocks import blocks
 from kvviz.graph.model import Node
+from kvviz.query.step_facts import Scene
 from kvviz.report.palette import STATES
 from kvviz.trace.index.hazards import hidden_pairs
 from kvviz.trace.reasons import placed_before
@@ -159,7 +159,5 @@ class Around:
 
     def hidden(self) -> int:
         """The number of ops of the same block that play no part."""
-        for block in blocks(self.graph, self.frame.order):
-            if any(member is self.node for member in block.nodes):
-                return sum(("op", member.index) not in self.boxes for member in block.nodes)
-        return 0
+        block = Scene(self.trace).block(self.frame.id, self.node)
+        return sum(("op", node.index) not in self.boxes for node in block.nodes) if block else 0

@@ -10,15 +10,15 @@ import base64
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 from xml.sax.saxutils import escape, quoteattr
 
 from kvviz.debugger.state import node_states
 from kvviz.explain.sentences import sentence
-from kvviz.graph.blocks import blocks
 from kvviz.graph.model import Node
+from kvviz.query.step_facts import Scene
 from kvviz.report.palette import LIGHT, STATES, Look, mix
 from kvviz.trace.recording import Trace
+from kvviz.trace.records import Step
 from kvviz.trace.units import dims, run_label, short
 from kvviz.view.drawing.block_layout import Drawing, layout
 from kvviz.view.drawing.sketch import OP_PITCH, SHAPE_PITCH, sketch
@@ -54,7 +54,7 @@ def picture(trace: Trace, step: int = -1) -> Picture:
         return Picture(_document(SMALLEST_WIDTH, 60, [_text(16, 34, "nothing has run yet", LIGHT.soft)]))
     now = trace.steps[step]
     frame = trace.frames[now.frame_id]
-    title, nodes = _around(frame, now.graph_node)
+    title, nodes = _around(trace, now)
     shapes = _shapes(trace, frame.id, nodes)
     running = {node.index for node in frame.order}
     drawing = layout([sketch(frame.graph, nodes, lambda node: shapes.get(id(node), ""), running)])[0]
@@ -87,16 +87,14 @@ def wrap(text: str, limit: int) -> list[str]:
     return textwrap.wrap(words, limit, break_on_hyphens=False) or [""]
 
 
-def _around(frame: Any, node: Node) -> tuple[str, Sequence[Node]]:
-    for block in blocks(frame.graph, frame.order):
-        for at, member in enumerate(block.nodes):
-            if member is node:
-                if len(block.nodes) <= LARGEST_BLOCK:
-                    return block.title, block.nodes
-                start = max(0, min(at - WINDOW // 2, len(block.nodes) - WINDOW))
-                stop = start + WINDOW
-                return f"{block.title}, ops {start + 1}–{stop} of {len(block.nodes)}", block.nodes[start:stop]
-    return frame.graph.name, (node,)
+def _around(trace: Trace, now: Step) -> tuple[str, Sequence[Node]]:
+    block = Scene(trace).block(now.frame_id, now.graph_node)
+    if block is None or len(block.nodes) <= LARGEST_BLOCK:
+        return (block.title, block.nodes) if block else (trace.frames[now.frame_id].graph.name, (now.graph_node,))
+    at = next(i for i, node in enumerate(block.nodes) if node is now.graph_node)
+    start = max(0, min(at - WINDOW // 2, len(block.nodes) - WINDOW))
+    stop = start + WINDOW
+    return f"{block.title}, ops {start + 1}–{stop} of {len(block.nodes)}", block.nodes[start:stop]
 
 
 def _shapes(trace: Trace, frame: int, nodes: Sequence[Node]) -> dict[int, str]:
