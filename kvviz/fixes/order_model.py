@@ -217,7 +217,7 @@ class _Building:
                 self.home[name] = self.here[out.storage]
                 self.appended[out.storage] += out.how == APPEND
             self.known.add(out.storage)
-            if out.how == VIEW and (node.op_type == "Expand" or self.fixed.intersection(node.inputs)):
+            if out.how == VIEW and (self._expands(row, out) or self.fixed.intersection(node.inputs)):
                 self.fixed.add(name)
             model.exact &= (out.shape is not None or out.dtype == _ABSENT) and self.appended[out.storage] < 2
         model.exact = model.exact and not row.op.control
@@ -225,6 +225,12 @@ class _Building:
         model.behind.append([])
         model.read.append(tuple(found))
         model.made.append(tuple(made))
+
+    def _expands(self, row: Op, out: Any) -> bool:
+        """Whether a view is larger than its input. An Expand to the same shape hands its input on, which may be
+        written."""
+        node = row.op.node
+        return node.op_type == "Expand" and self.index.places[self.frame, node.inputs[0]].shape != out.shape
 
     def _shared(self, row: Op, out: Any) -> int | None:
         """The one block in which some rule may place an output while its contents are still read."""

@@ -116,6 +116,12 @@ def test_no_promise_is_broken_on_random_graphs_however_little_is_saved(example: 
     assert_kept(trace)
 
 
+def test_no_promise_is_broken_where_an_expand_changes_nothing() -> None:
+    nodes = [node("Expand", "x shape", "same"), node("Tanh", "same", "y")]
+    graph = kvviz.load(model(nodes, ["x float 2 1 3"], ["y float 2 1 3"], shape=np.array([2, 1, 3])))
+    assert_kept(kvviz.run(graph, {"x": np.ones((2, 1, 3), np.float32)}, donate=["x"]))
+
+
 def test_no_promise_is_broken_on_bodies_inside_bodies() -> None:
     for seed in range(80):
         proto, inputs, donate = nested(seed)
