@@ -11,7 +11,7 @@ import numpy as np
 
 from kvviz.errors import OpError
 from kvviz.ops.numeric import FLOAT32, FLOAT64, contiguous, counted, ints, is_narrow, scalar, whole_limits
-from kvviz.ops.registry import by_reference, op
+from kvviz.ops.registry import op
 
 _sum = np.add.reduce
 
@@ -57,7 +57,17 @@ _reducing("ReduceProd")(_folding(np.multiply.reduce))
 _reducing("ReduceSumSquare")(_folding(_sum, np.square))
 _reducing("ReduceL1")(_folding(_sum, np.absolute))
 _reducing("ReduceL2")(_folding(_sum, np.square, np.sqrt))
-by_reference("ReduceLogSum", "ReduceLogSumExp")
+_reducing("ReduceLogSum")(_folding(_sum, after=np.log))
+
+
+@_reducing("ReduceLogSumExp")
+def reduce_log_sum_exp(x, axes, keep):
+    """Logarithm of the sum of exponentials, which cannot overflow without the largest element."""
+    wide = x.astype(FLOAT32 if is_narrow(x) else FLOAT64 if x.dtype.kind in "iu" else x.dtype, copy=False)
+    top = np.maximum.reduce(wide, axes, None, None, True, -np.inf)
+    top = np.where(np.isfinite(top), top, wide.dtype.type(0))
+    y = np.log(_sum(np.exp(wide - top), axes, None, None, keep))
+    return (y + top.reshape(y.shape)).astype(x.dtype, copy=False)
 
 
 @_reducing("ReduceMean")
