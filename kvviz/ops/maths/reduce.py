@@ -181,16 +181,8 @@ def cumulative_product(x, axis, *, exclusive=0, reverse=0):
 def _running(ufunc, start, x, axis, exclusive, reverse):
     axis = counted(int(scalar(axis, "axis")), x.ndim)
     dtype = FLOAT32 if is_narrow(x) else x.dtype
-    if not (exclusive or reverse):
-        return contiguous(ufunc.accumulate(x, axis, dtype).astype(x.dtype, copy=False))
-    rows = np.moveaxis(x, axis, -1)
-    y = np.empty(x.shape, x.dtype)
-    target = np.moveaxis(y, axis, -1)
-    if reverse:
-        rows, target = rows[..., ::-1], target[..., ::-1]
-    if not exclusive:
-        target[...] = ufunc.accumulate(rows, -1, dtype)
-    elif rows.shape[-1]:
-        target[..., 0] = start
-        target[..., 1:] = ufunc.accumulate(rows[..., :-1], -1, dtype)
-    return y
+    y = ufunc.accumulate(np.flip(x, axis) if reverse else x, axis, dtype)
+    if exclusive:
+        y = np.roll(y, 1, axis)
+        y[(slice(None),) * axis + (slice(1),)] = start
+    return contiguous((np.flip(y, axis) if reverse else y).astype(x.dtype, copy=False))
