@@ -36,16 +36,6 @@ def _layer_norm(node: Node, types: Types, constant: Constant) -> list[Any]:
     return [types[0], _typed(onnx.TensorProto.FLOAT, dims)]
 
 
-def _layer_norm_17(node: Node, types: Types, constant: Constant) -> list[Any]:
-    """Y, mean and inverse deviation, as in opset 17; onnxruntime accepts it in any opset."""
-    dims = _dims(types, 0)
-    if dims:
-        first = int(node.attributes.get("axis", -1)) % len(dims)
-        dims[first:] = [1] * (len(dims) - first)
-    row = _typed(onnx.TensorProto.FLOAT, dims)
-    return [types[0], row, row]
-
-
 def _skip_layer_norm(node: Node, types: Types, constant: Constant) -> list[Any]:
     dims = _dims(types, 0)
     row = _typed(onnx.TensorProto.FLOAT, [*dims[:-1], 1] if dims else dims)
@@ -66,14 +56,6 @@ def _matmul(node: Node, types: Types, constant: Constant) -> list[Any]:
 def _matmul_nbits(node: Node, types: Types, constant: Constant) -> list[Any]:
     dims = _dims(types, 0)
     return [_typed(_elem(types, 0), None if dims is None else [*dims[:-1], int(node.attributes["N"])])]
-
-
-def _dequantized(node: Node, types: Types, constant: Constant) -> list[Any]:
-    return [_typed(_elem(types, 1), _dims(types, 0))]
-
-
-def _quantized(node: Node, types: Types, constant: Constant) -> list[Any]:
-    return [_typed(_elem(types, 2) or onnx.TensorProto.UINT8, _dims(types, 0))]
 
 
 def _gather_block(node: Node, types: Types, constant: Constant) -> list[Any]:
@@ -173,19 +155,20 @@ def _causal_conv(node: Node, types: Types, constant: Constant) -> list[Any]:
     return [types[0], _typed(_elem(types, 0), state)]
 
 
-def _as_onnx(op_type: str, node: Node, types: Types, constant: Constant | None = None) -> list[Any]:
-    """An operator with the inference of an ONNX one: with a fused activation, or in the blocked layout."""
+def _as_onnx(op_type: str, node: Node, types: Types, constant: Constant | None = None, version: int = 13) -> list[Any]:
+    """An operator with the inference of an ONNX one: with a fused activation, in the blocked layout, of any opset."""
     if not types or types[0] is None:
         return [None]
-    schema = onnx.defs.get_schema(op_type, 13)
+    schema = onnx.defs.get_schema(op_type, version)
     known = {name: value for name, value in node.attributes.items() if name in schema.attributes}
     names = [f"i{at}" if types[at] is not None else "" for at in range(min(len(types), len(schema.inputs)))]
     given = {name: proto for name, proto in zip(names, types) if name}
+    made = [output.name for output in schema.outputs]
     try:
-        found = shape_inference.infer_node_outputs(schema, helper.make_node(op_type, names, ["y"], **known), given)
+        found = shape_inference.infer_node_outputs(schema, helper.make_node(op_type, names, made, **known), given)
     except shape_inference.InferenceError:
         return [None]
-    return [found.get("y")]
+    return [found.get(name) for name in made]
 
 
 def reorder_input(node: Node, types: Types, constant: Constant, block: int = 0) -> list[Any]:
@@ -214,39 +197,39 @@ def _upsample(node: Node, types: Types, constant: Constant) -> list[Any]:
     return [_typed(_elem(types, 0), scaled)]
 
 
-RULES: dict[tuple[str, str], Callable[..., list[Any]]] = {
-    **{
-        ("com.microsoft.nchwc", op): partial(_as_onnx, op)
-        for op in ("AveragePool", "Conv", "GlobalAveragePool", "GlobalMaxPool", "MaxPool")
+_RULES: dict[str, dict[Callable[..., list[Any]], str]] = {
+    "": {
+        partial(_as_onnx, "LayerNormalization", version=17): "LayerNormalization",
+        _layer_norm: "SimplifiedLayerNormalization",
     },
-    ("com.microsoft.nchwc", "ReorderInput"): reorder_input,
-    ("com.microsoft.nchwc", "ReorderOutput"): _reorder_output,
-    ("com.microsoft.nchwc", "Upsample"): _upsample,
-    ("", "LayerNormalization"): _layer_norm_17,
-    ("", "SimplifiedLayerNormalization"): _layer_norm,
-    ("com.microsoft", "Attention"): _attention,
-    ("com.microsoft", "BiasGelu"): _like_first,
-    ("com.microsoft", "CausalConvWithState"): _causal_conv,
-    ("com.microsoft", "DequantizeLinear"): _dequantized,
-    ("com.microsoft", "DynamicQuantizeMatMul"): _matmul,
-    ("com.microsoft", "FastGelu"): _like_first,
-    ("com.microsoft", "FusedConv"): partial(_as_onnx, "Conv"),
-    ("com.microsoft", "FusedGemm"): partial(_as_onnx, "Gemm"),
-    ("com.microsoft", "FusedMatMul"): _matmul,
-    ("com.microsoft", "GatherBlockQuantized"): _gather_block,
-    ("com.microsoft", "Gelu"): _like_first,
-    ("com.microsoft", "GroupQueryAttention"): _group_query_attention,
-    ("com.microsoft", "LinearAttention"): _linear_attention,
-    ("com.microsoft", "MatMulIntegerToFloat"): _matmul,
-    ("com.microsoft", "MatMulNBits"): _matmul_nbits,
-    ("com.microsoft", "MultiHeadAttention"): _multi_head_attention,
-    ("com.microsoft", "QuantizeLinear"): _quantized,
-    ("com.microsoft", "QuickGelu"): _like_first,
-    ("com.microsoft", "RotaryEmbedding"): _like_first,
-    ("com.microsoft", "SkipLayerNormalization"): _skip_layer_norm,
-    ("com.microsoft", "SkipSimplifiedLayerNormalization"): _skip_layer_norm,
-    ("com.microsoft", "TransposeMatMul"): _matmul,
-    ("com.microsoft", "Trilu"): _like_first,
+    "com.microsoft": {
+        _like_first: "BiasGelu FastGelu Gelu QuickGelu RotaryEmbedding Trilu",
+        _matmul: "DynamicQuantizeMatMul FusedMatMul MatMulIntegerToFloat TransposeMatMul",
+        _skip_layer_norm: "SkipLayerNormalization SkipSimplifiedLayerNormalization",
+        partial(_as_onnx, "Conv"): "FusedConv",
+        partial(_as_onnx, "Gemm"): "FusedGemm",
+        partial(_as_onnx, "DequantizeLinear", version=21): "DequantizeLinear",
+        partial(_as_onnx, "QuantizeLinear", version=21): "QuantizeLinear",
+        _attention: "Attention",
+        _causal_conv: "CausalConvWithState",
+        _gather_block: "GatherBlockQuantized",
+        _group_query_attention: "GroupQueryAttention",
+        _linear_attention: "LinearAttention",
+        _matmul_nbits: "MatMulNBits",
+        _multi_head_attention: "MultiHeadAttention",
+    },
+    "com.microsoft.nchwc": {
+        **{
+            partial(_as_onnx, name): name
+            for name in ("AveragePool", "Conv", "GlobalAveragePool", "GlobalMaxPool", "MaxPool")
+        },
+        reorder_input: "ReorderInput",
+        _reorder_output: "ReorderOutput",
+        _upsample: "Upsample",
+    },
+}
+RULES = {
+    (domain, name): rule for domain, rules in _RULES.items() for rule, names in rules.items() for name in names.split()
 }
 
 

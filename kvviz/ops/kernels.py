@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache, partial
 from typing import Any, NamedTuple
 
@@ -96,6 +97,9 @@ def _by_kernel(node: Node, kernel_class: Any) -> Callable[[tuple], Any]:
     opsets = {"": onnx.defs.onnx_opset_version(), node.domain: node.opset}
     for graph in node.subgraphs.values():
         opsets |= dict(graph.opsets)
+    if node.op_type == "RoiAlign" and node.opset < 16:
+        # Its one kernel has the default of opset 16, which moves the regions by half a pixel.
+        node = replace(node, attributes={"coordinate_transformation_mode": "output_half_pixel", **node.attributes})
     try:
         instance = kernel_class(
             node_proto(node),

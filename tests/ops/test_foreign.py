@@ -66,6 +66,14 @@ def test_a_function_body_is_built_again_for_other_shapes_and_types() -> None:
         np.testing.assert_allclose(kernel(x, scale, bias)[0], want, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("opset", [10, 15, 16])
+def test_regions_are_moved_by_half_a_pixel_since_opset_16_only(opset: int) -> None:
+    inputs = [X, np.array([[0, 0, 4, 3], [1, 0.5, 5, 4]], np.float32), ints(0, 1)]
+    how: dict[str, Any] = {"output_height": 2, "output_width": 3}
+    want = ort_run("RoiAlign", inputs, opset=opset, **how)[0]
+    np.testing.assert_allclose(foreign_kernel(node("RoiAlign", 3, opset=opset, **how))(*inputs)[0], want, atol=1e-5)
+
+
 def test_operators_of_other_domains_run() -> None:
     attributes: dict[str, Any] = {"keys_strings": ("a", "b"), "values_int64s": (10, 20), "default_int64": -1}
     encode = foreign_kernel(node("LabelEncoder", opset=2, domain="ai.onnx.ml", **attributes))

@@ -162,7 +162,7 @@ REDUCED = {
     "ReduceL1": "f4 i4",
     "ReduceL2": "f4 f8",
     "ReduceSumSquare": "f4 f8 i4",
-    "ReduceLogSum": "f4",
+    "ReduceLogSum": "f4 i8",
     "ReduceLogSumExp": "f4 f8",
 }
 

@@ -48,12 +48,9 @@ def test_sums_of_an_empty_set_agree_with_onnxruntime():
         check(name, [np.zeros((2, 0, 3), np.float32), np.array([1])], opset=18)
 
 
-def test_sum_of_exponentials_does_not_overflow():
-    check(
-        "ReduceLogSumExp",
-        [np.array([[1000.0, 999, -1000], [-1000, -1001, -1002]], np.float32), np.array([1])],
-        opset=18,
-    )
+@pytest.mark.parametrize("rows", [[1000.0, 999, -1000], [-1000, -1001, -1002], [np.inf, 1, 2], [-np.inf, -np.inf], 3])
+def test_sum_of_exponentials_does_not_overflow(rows):
+    check("ReduceLogSumExp", [np.array(rows, np.float32)], opset=18)
 
 
 def test_argmax_of_a_vector_without_its_axis_is_a_scalar():

@@ -18,9 +18,9 @@ def _kernel(ufunc: np.ufunc) -> Callable:
     return kernel
 
 
-def _test(ufunc: np.ufunc) -> Callable:
+def _test(apply: Callable) -> Callable:
     """A kernel whose booleans need room of their own."""
-    return lambda a, b: contiguous(ufunc(a, b))
+    return lambda *args, **how: contiguous(apply(*args, **how))
 
 
 _ARITHMETIC: tuple[tuple[str, int, np.ufunc, bool], ...] = (
@@ -45,6 +45,7 @@ for _name, _since, _ufunc, _swaps in _ARITHMETIC:
     op(_name, since=_since, overwrites=(0, 1), commutative=_swaps, by_element=True)(_kernel(_ufunc))
 for _name, _since, _ufunc, _swaps in _COMPARISONS:
     op(_name, since=_since, commutative=_swaps, by_element=True)(_test(_ufunc))
+op("IsNaN", since=9)(_test(np.isnan))
 
 
 @op("Div", since=7, overwrites=(0, 1), by_element=True)
@@ -130,11 +131,6 @@ for _name, _since, _ufunc in (
     op(_name, since=_since, overwrites=(0,), by_element=_name in _EXACT)(_kernel(_ufunc))
 
 
-@op("IsNaN", since=9)
-def is_nan(x):
-    return contiguous(np.isnan(x))
-
-
 @op("IsInf", since=10)
 def is_inf(x, *, detect_negative=1, detect_positive=1):
     y = np.isinf(x)
@@ -166,16 +162,12 @@ def _old(apply: Callable) -> Callable:
     return kernel
 
 
-def _old_test(ufunc: np.ufunc) -> Callable:
-    return lambda a, b, *, axis=None, broadcast=0: contiguous(ufunc(a, _aligned(a, b, axis, broadcast)))
-
-
 _OLD: dict[str, Callable] = {"Div": div, "Pow": power}
 _OLD |= {name: ufunc for name, since, ufunc, _ in _ARITHMETIC if since == 7}
 for _name, _apply in _OLD.items():
     op(_name, since=1, overwrites=(0,), fits=keeps)(_old(_apply))
 for _name, _since, _ufunc, _ in _COMPARISONS[:3]:
-    op(_name, since=1)(_old_test(_ufunc))
+    op(_name, since=1)(_test(_old(_ufunc)))
 
 
 @op("Where", since=9, overwrites=(1, 2), fits=spreads, by_element=True)

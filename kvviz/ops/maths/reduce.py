@@ -11,7 +11,7 @@ import numpy as np
 
 from kvviz.errors import OpError
 from kvviz.ops.numeric import FLOAT32, FLOAT64, contiguous, counted, ints, is_narrow, scalar, whole_limits
-from kvviz.ops.registry import by_reference, op
+from kvviz.ops.registry import op
 
 _sum = np.add.reduce
 
@@ -57,7 +57,17 @@ _reducing("ReduceProd")(_folding(np.multiply.reduce))
 _reducing("ReduceSumSquare")(_folding(_sum, np.square))
 _reducing("ReduceL1")(_folding(_sum, np.absolute))
 _reducing("ReduceL2")(_folding(_sum, np.square, np.sqrt))
-by_reference("ReduceLogSum", "ReduceLogSumExp")
+_reducing("ReduceLogSum")(_folding(_sum, after=np.log))
+
+
+@_reducing("ReduceLogSumExp")
+def reduce_log_sum_exp(x, axes, keep):
+    """Logarithm of the sum of exponentials, which cannot overflow without the largest element."""
+    wide = x.astype(FLOAT32 if is_narrow(x) else FLOAT64 if x.dtype.kind in "iu" else x.dtype, copy=False)
+    top = np.maximum.reduce(wide, axes, None, None, True, -np.inf)
+    top = np.where(np.isfinite(top), top, wide.dtype.type(0))
+    y = np.log(_sum(np.exp(wide - top), axes, None, None, keep))
+    return (y + top.reshape(y.shape)).astype(x.dtype, copy=False)
 
 
 @_reducing("ReduceMean")
@@ -171,16 +181,8 @@ def cumulative_product(x, axis, *, exclusive=0, reverse=0):
 def _running(ufunc, start, x, axis, exclusive, reverse):
     axis = counted(int(scalar(axis, "axis")), x.ndim)
     dtype = FLOAT32 if is_narrow(x) else x.dtype
-    if not (exclusive or reverse):
-        return contiguous(ufunc.accumulate(x, axis, dtype).astype(x.dtype, copy=False))
-    rows = np.moveaxis(x, axis, -1)
-    y = np.empty(x.shape, x.dtype)
-    target = np.moveaxis(y, axis, -1)
-    if reverse:
-        rows, target = rows[..., ::-1], target[..., ::-1]
-    if not exclusive:
-        target[...] = ufunc.accumulate(rows, -1, dtype)
-    elif rows.shape[-1]:
-        target[..., 0] = start
-        target[..., 1:] = ufunc.accumulate(rows[..., :-1], -1, dtype)
-    return y
+    y = ufunc.accumulate(np.flip(x, axis) if reverse else x, axis, dtype)
+    if exclusive:
+        y = np.roll(y, 1, axis)
+        y[(slice(None),) * axis + (slice(1),)] = start
+    return contiguous((np.flip(y, axis) if reverse else y).astype(x.dtype, copy=False))

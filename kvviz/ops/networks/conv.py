@@ -66,14 +66,7 @@ def _room(begins, ends, lengths):
 
 @lru_cache(maxsize=1024)
 def window(
-    shape,
-    kernel_shape,
-    strides=None,
-    dilations=None,
-    pads=None,
-    auto_pad="NOTSET",
-    ceil_mode=0,
-    spare=0,
+    shape, kernel_shape, strides=None, dilations=None, pads=None, auto_pad="NOTSET", ceil_mode=0, spare=0
 ) -> Window:
     """The geometry over a tensor of this shape. ``spare``: how many of the elements stay that ``auto_pad`` crops where
     windows leave gaps (none in pools, one in convolutions, as in onnxruntime 1.31)."""
