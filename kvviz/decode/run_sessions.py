@@ -92,8 +92,9 @@ def again(graph: Graph, inputs: Any, outputs: Sequence[str] | None, policy: str 
         return begun
 
     def made() -> Trace:
-        begun = session(kept.values)
-        begun.finish_run()
+        with held_back(), unwatched():
+            begun = session(kept.values)
+            begun.finish_run()
         return begun.trace
 
     with held_back(), unwatched(), np.errstate(all="ignore"):

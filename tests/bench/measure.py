@@ -26,7 +26,7 @@ from kvviz.view.page_data.payload import payload
 Feeds = dict[str, np.ndarray]
 Turn = Callable[[], float]
 ON, OFF, REFERENCE, ORT = "kvviz, trace on", "kvviz, trace off", "onnx.reference", "onnxruntime"
-ALONE = "kvviz.run alone"
+ALONE, READ = "kvviz.run alone", "its trace read"
 
 
 def decode_feeds(

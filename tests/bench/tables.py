@@ -15,6 +15,7 @@ from tests.bench.measure import (
     OFF,
     ON,
     ORT,
+    READ,
     REFERENCE,
     decode_feeds,
     in_turns,
@@ -54,7 +55,7 @@ def everything(rounds: int) -> int:
     made, difference = large(max(rounds // 3, 3))
     times["made: 8 layers, 512 wide"] = made
     times["made: 2 layers, 64 wide"] = few_ops(rounds)
-    head = [ON, OFF, ALONE, REFERENCE, ORT]
+    head = [ON, OFF, ALONE, READ, REFERENCE, ORT]
     row("model", head)
     for name, found in times.items():
         row(name, [f"{statistics.median(found[who]):.3f}" if who in found else "" for who in head])
@@ -75,6 +76,7 @@ def everything(rounds: int) -> int:
         hold(f"{name}: trace on / trace off", ratio(times[name], ON, OFF))
     few = times.pop("made: 2 layers, 64 wide")
     hold("made: 2 layers, 64 wide: kvviz.run alone / onnx.reference", ratio(few, ALONE, REFERENCE))
+    hold("made: 2 layers, 64 wide: kvviz.run and its trace read / onnx.reference", ratio(few, READ, REFERENCE))
     for name, found in times.items():
         hold(f"{name}: trace on / onnxruntime", ratio(found, ON, ORT))
     print(f"\nthe page of {TOKENS} tokens, ms by the clock")
@@ -100,12 +102,13 @@ def small(name: str, rounds: int) -> Mapping[str, Sequence[float]]:
 
 
 def few_ops(rounds: int) -> Mapping[str, Sequence[float]]:
-    """Times of a graph of some 120 small ops, called again and again."""
+    """Times of a graph of some 120 small ops, called again and again, and where the trace is also made each time."""
     proto = decoder(FEW_OPS)
     graph = kvviz.load(proto)
     feeds = decode_feeds(graph, MADE_PROMPT[:1], TOKENS)
     turns = {
         ALONE: runtime_turn(lambda _, feed: kvviz.run(graph, feed), feeds),
+        READ: runtime_turn(lambda _, feed: kvviz.run(graph, feed).peak_bytes, feeds),
         REFERENCE: runtime_turn(reference_evaluator(proto).run, feeds),
         ORT: runtime_turn(session_of(proto, rewrite=True).run, feeds),
     }

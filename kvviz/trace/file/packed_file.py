@@ -28,7 +28,7 @@ _FREE = 1 << 20
 _PACKINGS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 
 
-def write_packed(path: Any, members: Mapping[str, bytes]) -> None:
+def write_packed(path: Any, members: Mapping[str, bytes | memoryview]) -> None:
     """Write members to a file (`kvviz.atomic_write.replacing`), each looked up once. Members that compress beyond what
     can be read again are stored unpacked. The same members give the same bytes."""
     with replacing(path) as file:
@@ -46,7 +46,7 @@ def write_packed(path: Any, members: Mapping[str, bytes]) -> None:
         archive.close()
 
 
-def _write(archive: zipfile.ZipFile, name: str, data: bytes) -> None:
+def _write(archive: zipfile.ZipFile, name: str, data: bytes | memoryview) -> None:
     # A long member is compressed quickly rather than well.
     level = 6 if len(data) <= _FREE else 1
     packs = len(data) <= _FREE or len(zlib.compress(data, level)) * _RATIO + _FREE > len(data)
@@ -55,7 +55,7 @@ def _write(archive: zipfile.ZipFile, name: str, data: bytes) -> None:
     archive.writestr(entry, data, zipfile.ZIP_DEFLATED if packs else zipfile.ZIP_STORED, level)
 
 
-def _add(digest: Any, name: str, data: bytes) -> None:
+def _add(digest: Any, name: str, data: bytes | memoryview) -> None:
     digest.update(f"{name} {len(data)}\n".encode())
     digest.update(data)
 
@@ -147,19 +147,26 @@ class LogMembers(dict[str, Any]):
         for table, names in COLUMNS.items():
             for place, name in enumerate(names):
                 column = np.frombuffer(tables[table], np.int64)[place :: len(names)]
-                self._add(f"{table}.{name}", nodes[column] if name == "node" else column)
+                self._add(f"{table}.{name}", column, nodes if name == "node" else None)
         self._add("storage.capacity", np.frombuffer(log.storages.capacities, np.int64))
         self._add("storage.origin", np.frombuffer(log.storages.origins, np.int8))
         self._add("frame.bind", np.array(bound, np.int64))
 
-    def _add(self, name: str, column: np.ndarray) -> None:
-        ends = (int(column.min()), int(column.max())) if column.size else (0, 0)
+    def _add(self, name: str, column: np.ndarray, table: np.ndarray | None = None) -> None:
+        """``table``: the entries that the column has the numbers of."""
+        said = column if table is None else table
+        ends = (int(said.min()), int(said.max())) if said.size else (0, 0)
         kind = next(kind for kind in INTEGERS if all(np.iinfo(kind).min <= end <= np.iinfo(kind).max for end in ends))
-        self[f"{name}.{kind}"] = lambda: column.astype(f"<{kind}").tobytes()
 
-    def __getitem__(self, name: str) -> bytes:
-        found = super().__getitem__(name)
-        return found if isinstance(found, bytes) else found()
+        def made() -> memoryview:
+            whole = column.astype(f"<{kind}") if table is None else table.astype(f"<{kind}")[column]
+            return whole.view(np.uint8).data
+
+        self[f"{name}.{kind}"] = made
+
+    def __getitem__(self, name: str) -> bytes | memoryview:
+        found: Any = super().__getitem__(name)
+        return found() if callable(found) else found
 
 
 def column_members(there: Collection[str], version: int) -> list[str]:

@@ -81,7 +81,7 @@ def save(trace: TraceData, path: Any) -> None:
     write_packed(path, members)
 
 
-def _text(header: dict[str, Any]) -> bytes:
+def _text(header: dict[str, Any]) -> memoryview:
     """A header as JSON, some entries of a list at a time: its pieces take ten times the memory of the text."""
     encode = json.JSONEncoder(default=_plain).encode
     found = bytearray()
@@ -93,7 +93,8 @@ def _text(header: dict[str, Any]) -> bytes:
         size = 1 if name == "caches" else 256
         some = (encode(value[at : at + size])[1:-1] for at in range(0, len(value), size))
         found += f"[{', '.join(some)}]".encode()
-    return bytes(found + b"}")
+    found += b"}"
+    return memoryview(found)
 
 
 def _plain(value: Any) -> Any:

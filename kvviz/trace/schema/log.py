@@ -33,8 +33,8 @@ or overwritten input began.
 OP, OUT, FREE = (len(columns) for columns in COLUMNS.values())
 # Number of ops that are kept once made, and number that are made together.
 _KEPT, _BLOCK = 1 << 17, 1 << 8
-# Orders of frames that are kept to find equal ones.
-_ALIKE = 64
+# Orders of frames that are kept to find equal ones, and number of ops that are looked at together.
+_ALIKE, _LOOKED = 64, 1 << 16
 _ABSENT = (-1, 0, 0, None, None, 0, None)
 
 
@@ -276,23 +276,25 @@ class Log(Sequence[Op]):
 
     def _look(self) -> None:
         self.settle()
-        known, made = self._looked_at, self._ran
+        made = self._ran
         made += ((-1, {}) for _ in range(len(made), len(self.frames)))
-        frames, numbers = (np.array(self.ops[known * OP + place :: OP]) for place in range(2))
-        order = np.argsort(frames, kind="stable")
-        ends = np.flatnonzero(np.diff(frames[order], append=-1)) + 1
-        for begin, end in pairwise((0, *ends.tolist())):
-            steps, nodes = order[begin:end], numbers[order[begin:end]].tolist()
-            frame = int(frames[steps[0]])
-            first, ran = made[frame]
-            if not ran:
-                made[frame] = int(steps[0]) + known, self._shared(nodes, steps - steps[0])
-                continue
-            if frame not in self._grown:
-                made[frame] = first, ran = first, dict(ran)
-                self._grown.add(frame)
-            ran.update(self._by_node(nodes, steps + (known - first)))
-        self._looked_at = len(self)
+        for known in range(self._looked_at, len(self), _LOOKED):
+            stop = (known + _LOOKED) * OP
+            frames, numbers = (np.array(self.ops[known * OP + place : stop : OP]) for place in range(2))
+            order = np.argsort(frames, kind="stable")
+            ends = np.flatnonzero(np.diff(frames[order], append=-1)) + 1
+            for begin, end in pairwise((0, *ends.tolist())):
+                steps, nodes = order[begin:end], numbers[order[begin:end]].tolist()
+                frame = int(frames[steps[0]])
+                first, ran = made[frame]
+                if not ran:
+                    made[frame] = int(steps[0]) + known, self._shared(nodes, steps - steps[0])
+                    continue
+                if frame not in self._grown:
+                    made[frame] = first, ran = first, dict(ran)
+                    self._grown.add(frame)
+                ran.update(self._by_node(nodes, steps + (known - first)))
+            self._looked_at = min(known + _LOOKED, len(self))
 
     def _shared(self, nodes: list[int], later: Ints) -> dict[int, int]:
         key = (tuple(nodes), later.tobytes())
