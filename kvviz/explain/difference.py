@@ -14,6 +14,7 @@ from kvviz.trace.index.hazards import Hazard, explaining, find_hazards
 from kvviz.trace.recording import Trace
 from kvviz.trace.schema.events import APPEND, IN_PLACE, VIEW, Op
 from kvviz.trace.units import run_label, short
+from kvviz.trace.value_summaries import Kept
 
 _SHARED = (IN_PLACE, VIEW, APPEND)
 Place = tuple[int, tuple[str, ...], int]
@@ -163,20 +164,20 @@ def order_change(a: Trace, b: Trace) -> OrderChange | None:
 def value_change(a: Trace, b: Trace, broken: Sequence[Hazard] = ()) -> ValueChange | None:
     """The first step of trace ``b`` whose outputs have other kept numbers than those of its partner in trace ``a``;
     None if all outputs with numbers in both agree. ``broken``: the hazards that the order of ``b`` breaks."""
-    mine, theirs = _kept(b), _kept(a)
-    if not mine or not theirs:
+    if a.value_summaries is None or b.value_summaries is None:
         return None
+    mine, theirs = b.value_summaries.values, a.value_summaries.values
     partners = align(b, a)[0].tolist()
-    for (step, slot), now in sorted(mine.items()):
-        other = partners[step] if 0 <= step < len(partners) else -1
-        was = theirs.get((other, slot)) if other >= 0 else None
+    for step, slot in sorted(key for key in mine if key[0] >= 0):
+        other = partners[step] if step < len(partners) else -1
+        was, now = theirs.get((other, slot)) if other >= 0 else None, mine[step, slot]
         where = b.log[step].outs[slot]
         # A view makes nothing: its bytes may be written later.
         if was is None or _same(was, now) or where is None or where.how == VIEW:
             continue
         node = b.log[step].op.node
         what = f"{node.op_type} {short(node.name)}"
-        changes = [f"{text} {x:.4g} → {y:.4g}" for text, x, y in zip(_FIGURES, was[0], now[0]) if x != y]
+        changes = [f"{text} {x:.4g} → {y:.4g}" for text, x, y in zip(_FIGURES, was.numbers, now.numbers) if x != y]
         text = f": {', '.join(changes)}" if changes else ""
         parts = _bytes(a, b, node.outputs[slot], other, step) if broken else ""
         sentence = f"step {step:,}: {what} is the first that made other numbers{text}{parts}"
@@ -232,27 +233,9 @@ def _longest_ascent(numbers: Sequence[int]) -> set[int]:
     return found
 
 
-_Row = tuple[tuple[float, ...], tuple[int, ...], tuple[int, ...]]
-
-
-def _kept(trace: Trace) -> dict[tuple[int, int], _Row]:
-    """Numbers, counts and histogram of all step outputs with kept values, by step and slot."""
-    if trace.value_summaries is None:
-        return {}
-    columns = trace.value_summaries.columns
-    histograms = dict(zip(columns["histogram_of"].tolist(), map(tuple, columns["histogram"].tolist())))
-    rows = zip(
-        columns["at"].tolist(), columns["slot"].tolist(), columns["numbers"].tolist(), columns["counts"].tolist()
-    )
-    return {
-        (at, slot): (tuple(numbers), tuple(counts), histograms.get(i, ()))
-        for i, (at, slot, numbers, counts) in enumerate(rows)
-        if at >= 0
-    }
-
-
-def _same(one: _Row, two: _Row) -> bool:
+def _same(one: Kept, two: Kept) -> bool:
     """Whether everything kept of both is the same; the mean of no numbers is NaN."""
-    numbers = np.array_equal(one[0], two[0], equal_nan=True)
-    histograms = not one[2] or not two[2] or one[2] == two[2]
-    return bool(numbers) and one[1] == two[1] and histograms
+    numbers = np.array_equal(one.numbers, two.numbers, equal_nan=True)
+    if not numbers or one.histogram is None or two.histogram is None:
+        return bool(numbers)
+    return np.array_equal(one.histogram, two.histogram)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -17,45 +17,32 @@ from kvviz.trace.trace_data import Noted, TraceData
 
 def decision_of(trace: TraceData, index: int) -> Decision:
     row = trace.log[index]
-    planned, taken, masks, placed = row.op, row.taken, row.masks, row.outs
-    node = planned.node
-    shares = {}
-    for name, where in zip(node.outputs, placed):
-        if where is not None:
-            source = _source(trace, index, name, where)
-            if source:
-                shares[name] = source
-    dispatch = "in_place" if taken else "run"
-    names = tuple(node.inputs[position] for position in taken)
-    blockers: list[Blocker] = []
-    for position, mask in masks:
-        blockers += (_blocker(trace, index, position, code) for code in codes(mask))
-        own = trace.policy.rules
-        blockers += (
-            _blocker(trace, index, position, BlockerCode.POLICY, own[number] if number < len(own) else _UNKNOWN)
-            for number in rules(mask)
-        )
-    if not trace.policy.decides:
-        return Decision(dispatch, names, shares, ())
-    whole = _wholly(trace, index, row, bool(shares))
-    if whole is not None:
-        blockers.append(_blocker(trace, index, *whole))
-    return Decision(dispatch, names, shares, tuple(blockers))
+    node = row.op.node
+    placed = [(name, where) for name, where in zip(node.outputs, row.outs) if where is not None]
+    shares = {name: source for name, where in placed if (source := _source(trace, index, name, where))}
+    blockers = tuple(_blocker(trace, index, *reason) for reason in _reasons(trace, index, bool(shares)))
+    taken = tuple(node.inputs[position] for position in row.taken)
+    return Decision("in_place" if taken else "run", taken, shares, blockers)
 
 
 def blocker_codes(trace: TraceData, index: int) -> tuple[BlockerCode, ...]:
     """The codes of a step's blockers, each once, without a search for culprits."""
+    return tuple(dict.fromkeys(code for _, code, _ in _reasons(trace, index, None)))
+
+
+def _reasons(trace: TraceData, index: int, shared: bool | None) -> Iterator[tuple[int, BlockerCode, str]]:
+    """The position of an input (-1: none), the code, and the sentence of a reason that only the trace's policy has.
+    ``shared``: as in `_wholly`."""
+    row, own = trace.log[index], trace.policy.rules
     if not trace.policy.decides:
-        return ()
-    row = trace.log[index]
-    if not row.masks:
-        whole = None if row.taken else _wholly(trace, index, row, None)
-        return () if whole is None else (whole[1],)
-    found: list[BlockerCode] = []
-    for _, mask in row.masks:
-        found += codes(mask)
-        found += [BlockerCode.POLICY] * bool(rules(mask))
-    return tuple(dict.fromkeys(found))
+        return
+    for position, mask in row.masks:
+        yield from ((position, code, "") for code in codes(mask))
+        for number in rules(mask):
+            yield position, BlockerCode.POLICY, own[number] if number < len(own) else _UNKNOWN
+    whole = _wholly(trace, index, row, shared)
+    if whole is not None:
+        yield *whole, ""
 
 
 def _wholly(trace: TraceData, index: int, row: Op, shared: bool | None) -> tuple[int, BlockerCode] | None:
@@ -297,7 +284,7 @@ def _is_needed(trace: TraceData, frame: int, name: str, index: int) -> bool:
     return name in trace.log.frames[frame].program.wanted or bool(next_reader(trace, frame, name, index - 1)[0])
 
 
-def _blocker(trace: TraceData, index: int, position: int, code: BlockerCode, rule: str = "") -> Blocker:
+def _blocker(trace: TraceData, index: int, position: int, code: BlockerCode, rule: str) -> Blocker:
     """``rule``: the sentence of a reason that only the trace's policy has."""
     row = trace.log[index]
     node = row.op.node

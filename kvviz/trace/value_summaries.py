@@ -1,4 +1,5 @@
-"""What a recording keeps of its values, as columns; see `kvviz.trace.value_numbers` for what is kept of each.
+"""What a recording keeps of its values, and the columns of that in files and in the page; see
+`kvviz.trace.value_numbers` for what is kept of each.
 
 A value is identified by (at, slot): the step that made it and which of its outputs it is, or for inputs ``-1 - run``
 and the index among the bindings of the run's main frame.
@@ -8,13 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from kvviz.trace.value_numbers import (
     BINS,
+    Axes,
     Numbers,
+    Picture,
     Plan,
     Seen,
     as_bytes,
@@ -65,21 +70,68 @@ class Counted(NamedTuple):
     steps: int
 
 
-@dataclass(frozen=True, slots=True)
+class Kept(NamedTuple):
+    """What is kept of one value. ``axes``: of its ``pictures``, which are those of its first heads."""
+
+    numbers: Numbers
+    histogram: np.ndarray | None
+    axes: Axes | None
+    pictures: tuple[Picture, ...]
+
+
+class Attended(NamedTuple):
+    """Attention weights of the last query of a run, (heads, keys), 65,535 for 1, which ``caches`` share. ``start``: the
+    caches' row of the first key."""
+
+    caches: tuple[int, ...]
+    run: int
+    start: int
+    weights: np.ndarray
+
+
+@dataclass(frozen=True)
 class ValueSummaries:
     """What was kept of the values of a recording.
 
     ``budget``: maximum bytes of all columns.
     ``missing``: why some values were not examined; empty if all were.
     ``first``: ``"nan"`` and ``"inf"`` to the first value that has one, whether it was kept or not.
-    ``columns``: as in `COLUMNS`.
     """
 
     budget: int
     counted: Counted
     missing: str
     first: Mapping[str, Key]
-    columns: Mapping[str, np.ndarray] = field(repr=False)
+    values: Mapping[Key, Kept] = field(repr=False)
+    attention: tuple[Attended, ...] = field(default=(), repr=False)
+
+    @cached_property
+    def columns(self) -> Mapping[str, np.ndarray]:
+        """As in `COLUMNS`."""
+        rows: dict[str, Any] = {name: [] for name in COLUMNS}
+        cells = weights = 0
+        for entry, ((at, slot), (numbers, histogram, axes, pictures)) in enumerate(self.values.items()):
+            rows["at"].append(at)
+            rows["slot"].append(slot)
+            rows["numbers"].append(numbers[:3])
+            rows["counts"].append(numbers[3:])
+            if histogram is not None:
+                rows["histogram_of"].append(entry)
+                rows["histogram"].append(histogram)
+            for head, picture in enumerate(pictures):
+                assert axes is not None
+                facts = (entry, head, axes.heads, axes.down, axes.across, axes.head, *axes.each, *picture.cells.shape)
+                rows["picture"].append((*facts, cells))
+                rows["scale"].append((picture.low, picture.high))
+                rows["cells"].append(picture.cells.ravel())
+                cells += picture.cells.size
+        for caches, run, start, shown in self.attention:
+            rows["attention"] += [(cache, run, *shown.shape, start, weights) for cache in caches]
+            rows["weights"].append(shown.ravel())
+            weights += shown.size
+        for name in ("cells", "weights"):
+            rows[name] = np.concatenate([np.zeros(0, np.uint8), *rows[name]])
+        return {name: _column(name, part) for name, part in rows.items()}
 
     @property
     def nbytes(self) -> int:
@@ -87,56 +139,27 @@ class ValueSummaries:
 
     def until(self, steps: int, runs: int) -> ValueSummaries:
         """Only what the first steps and runs made."""
-        c = self.columns
 
-        def there(at: Any) -> Any:
-            return np.where(at < 0, -1 - at < runs, at < steps)
+        def there(at: int) -> bool:
+            return -1 - at < runs if at < 0 else at < steps
 
-        first = {kind: key for kind, key in self.first.items() if there(np.array(key[0]))}
+        first = {kind: key for kind, key in self.first.items() if there(key[0])}
         counted = self.counted._replace(steps=min(self.counted.steps, steps))
-        histograms, pictures = (np.ones(len(c[name]), bool) for name in ("histogram_of", "picture"))
-        columns = _only(c, there(c["at"]), histograms, pictures, c["attention"][:, 1] < runs)
-        return replace(self, columns=columns, first=first, counted=counted)
+        values = {key: kept for key, kept in self.values.items() if there(key[0])}
+        attention = tuple(one for one in self.attention if one.run < runs)
+        return replace(self, values=values, attention=attention, first=first, counted=counted)
 
     def within(self, plan: Plan) -> ValueSummaries:
         """Only what a plan keeps; it has no attention."""
-        c = self.columns
-        keys = list(zip(c["at"].tolist(), c["slot"].tolist()))
-        entries = np.array([key in plan.numbers for key in keys], bool)
-        histograms = np.array([keys[entry] in plan.histograms for entry in c["histogram_of"]], bool)
-        rows = c["picture"][:, :2].tolist()
-        pictures = np.array([head < plan.heads.get(keys[entry], 0) for entry, head in rows], bool)
-        return replace(self, columns=_only(c, entries, histograms, pictures, np.zeros(0, bool)))
-
-
-def _only(
-    c: Mapping[str, np.ndarray],
-    entries: np.ndarray,
-    histograms: np.ndarray,
-    pictures: np.ndarray,
-    attention: np.ndarray,
-) -> dict[str, np.ndarray]:
-    """Some rows of the columns. Histograms and pictures of omitted entries are omitted too."""
-    place = np.cumsum(entries) - 1
-    histograms = histograms & entries[c["histogram_of"]]
-    pictures = pictures & entries[c["picture"][:, 0]]
-    picture, weighed = c["picture"][pictures].copy(), c["attention"][attention].copy()
-    picture[:, 0] = place[picture[:, 0]]
-    sizes = picture[:, 8] * picture[:, 9]
-    cells = [c["cells"][at : at + size] for at, size in zip(picture[:, 10].tolist(), sizes.tolist())]
-    picture[:, 10] = np.cumsum(sizes) - sizes
-    # Several caches share their weights, which lie in the order of the runs.
-    ends = (weighed[:, 5] + weighed[:, 2] * weighed[:, 3]).tolist()
-    return {
-        **{name: c[name][entries] for name in ("at", "slot", "numbers", "counts")},
-        "histogram_of": place[c["histogram_of"][histograms]].astype("<i4"),
-        "histogram": c["histogram"][histograms],
-        "picture": picture,
-        "scale": c["scale"][pictures],
-        "cells": np.concatenate([np.zeros(0, np.uint8), *cells]),
-        "attention": weighed,
-        "weights": c["weights"][: max(ends, default=0)],
-    }
+        values = {
+            key: kept._replace(
+                histogram=kept.histogram if key in plan.histograms else None,
+                pictures=kept.pictures[: plan.heads.get(key, 0)],
+            )
+            for key, kept in self.values.items()
+            if key in plan.numbers
+        }
+        return replace(self, values=values, attention=())
 
 
 def _column(name: str, rows: Any) -> np.ndarray:
@@ -150,8 +173,8 @@ class Collector:
 
     def __init__(self, plan: Plan | None) -> None:
         self._plan = plan
-        self._rows: dict[str, list[Any]] = {name: [] for name in COLUMNS}
-        self._cells = self._weights = 0
+        self._values: dict[Key, Kept] = {}
+        self._attention: list[Attended] = []
         self.first: dict[str, Key] = {}
 
     def add(self, at: int, slot: int, value: Any) -> None:
@@ -171,43 +194,44 @@ class Collector:
             self.first.setdefault("inf", key)
         if not wanted:
             return
-        rows = self._rows
-        entry = len(rows["at"])
-        rows["at"].append(at)
-        rows["slot"].append(slot)
-        rows["numbers"].append(numbers[:3])
-        rows["counts"].append(np.minimum(numbers[3:], 2**31 - 1))
-        if plan is None or key in plan.histograms:
-            rows["histogram_of"].append(entry)
-            rows["histogram"].append(histogram_of(finite, numbers.low, numbers.high))
+        histogram = histogram_of(finite, numbers.low, numbers.high) if plan is None or key in plan.histograms else None
         axes = axes_of(value.shape)
         heads = 0 if axes is None else axes.heads if plan is None else plan.heads.get(key, 0)
-        for head in range(heads):
-            assert axes is not None
-            made = picture_of(floats, axes, head)
-            facts = (entry, head, axes.heads, axes.down, axes.across, axes.head, *axes.each, axes.rows, axes.columns)
-            rows["picture"].append((*facts, self._cells))
-            rows["scale"].append((made.low, made.high))
-            rows["cells"].append(made.cells.ravel())
-            self._cells += made.cells.size
+        pictures = () if axes is None else tuple(picture_of(floats, axes, head) for head in range(heads))
+        numbers = Numbers(*numbers[:3], *(min(count, 2**31 - 1) for count in numbers[3:]))
+        self._values[key] = Kept(numbers, histogram, axes, pictures)
 
     def attend(self, caches: list[int], run: int, start: int, weights: np.ndarray) -> None:
         """Take the attention weights of one query, (heads, keys); the first key is row ``start`` of the caches."""
-        self._rows["attention"] += [(cache, run, *weights.shape, start, self._weights) for cache in caches]
-        self._rows["weights"].append(np.rint(np.clip(np.nan_to_num(weights), 0, 1) * WHOLE).astype("<u2").ravel())
-        self._weights += weights.size
+        shown = np.rint(np.clip(np.nan_to_num(weights), 0, 1) * WHOLE).astype("<u2")
+        self._attention.append(Attended(tuple(caches), run, start, shown))
 
     def done(self, budget: int, counted: Counted, missing: str = "") -> ValueSummaries:
-        joined = {**self._rows}
-        for name in ("cells", "weights"):
-            joined[name] = np.concatenate(joined[name]) if joined[name] else []  # type: ignore[assignment]
-        columns = {name: _column(name, rows) for name, rows in joined.items()}
-        return ValueSummaries(budget, counted, missing, self.first, columns)
+        return ValueSummaries(budget, counted, missing, self.first, self._values, tuple(self._attention))
 
 
-def numbers_in(columns: Mapping[str, np.ndarray], entry: int) -> Numbers:
-    low, high, mean = columns["numbers"][entry].tolist()
-    return Numbers(low, high, mean, *columns["counts"][entry].tolist())
+def from_columns(columns: Mapping[str, np.ndarray]) -> tuple[dict[Key, Kept], tuple[Attended, ...]]:
+    """The values and the attention weights of columns; see `checked`."""
+    c = columns
+    axes: dict[int, Axes] = {}
+    pictures: dict[int, list[Picture]] = {}
+    for picture, scale in zip(c["picture"].tolist(), c["scale"].tolist()):
+        entry, _, heads, down, across, head, *each, rows, wide, offset = picture
+        axes[entry] = Axes(down, across, head, heads, (each[0], each[1]), rows, wide)
+        cells = c["cells"][offset : offset + rows * wide].reshape(rows, wide)
+        pictures.setdefault(entry, []).append(Picture(cells, *scale))
+    histograms = dict(zip(c["histogram_of"].tolist(), c["histogram"]))
+    keys = zip(c["at"].tolist(), c["slot"].tolist())
+    numbers = map(Numbers._make, np.concatenate([c["numbers"], c["counts"]], 1).tolist())
+    values = {
+        key: Kept(figures, histograms.get(entry), axes.get(entry), tuple(pictures.get(entry, ())))
+        for entry, (key, figures) in enumerate(zip(keys, numbers))
+    }
+    attention = []
+    for (run, heads, wide, start, offset), alike in groupby(c["attention"].tolist(), lambda row: tuple(row[1:])):
+        weights = c["weights"][offset : offset + heads * wide].reshape(heads, wide)
+        attention.append(Attended(tuple(row[0] for row in alike), run, start, weights))
+    return values, tuple(attention)
 
 
 def checked(columns: Mapping[str, bytes], steps: int, runs: int, caches: int) -> dict[str, np.ndarray]:

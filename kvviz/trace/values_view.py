@@ -11,7 +11,7 @@ from kvviz.errors import KvvizError
 from kvviz.trace.schema.events import FrameEvent
 from kvviz.trace.trace_data import TraceData
 from kvviz.trace.value_numbers import Axes, Numbers, Picture
-from kvviz.trace.value_summaries import WHOLE, Key, ValueSummaries, numbers_in
+from kvviz.trace.value_summaries import WHOLE, Key, ValueSummaries
 
 
 class Summary(NamedTuple):
@@ -73,7 +73,6 @@ class Values:
     def __init__(self, trace: TraceData, summaries: ValueSummaries) -> None:
         self._trace = trace
         self._kept = summaries
-        self._entry: dict[Key, int] | None = None
 
     @property
     def budget(self) -> int:
@@ -111,31 +110,30 @@ class Values:
 
     def attention(self, cache: int, run: int) -> np.ndarray | None:
         """Attention weights of the last query of a run, (heads, rows) of a cache; None if they are not kept."""
-        rows = self._kept.columns["attention"]
-        for _, _, heads, keys, start, offset in rows[(rows[:, 0] == cache) & (rows[:, 1] == run)].tolist():
-            weights = self._kept.columns["weights"][offset : offset + heads * keys].reshape(heads, keys) / WHOLE
-            return np.pad(weights, ((0, 0), (start, 0)))
+        for caches, made, start, weights in self._kept.attention:
+            if cache in caches and made == run:
+                return np.pad(weights / WHOLE, ((0, 0), (start, 0)))
         return None
 
     def __iter__(self) -> Iterator[Summary]:
-        for key in sorted(self._entries(), key=self._order):
+        for key in sorted(self._kept.values, key=self._order):
             if (found := self._summary(key)) is not None:
                 yield found
 
     def __len__(self) -> int:
-        return len(self._kept.columns["at"])
+        return len(self._kept.values)
 
     def about(self) -> str:
         """What is kept and what is not, in one sentence."""
-        kept, (values, pictures, attention, steps) = self._kept.columns, self._kept.counted
-        shown = len(np.unique(kept["picture"][:, 0]))
+        kept, (values, pictures, attention, steps) = self._kept.values.values(), self._kept.counted
         parts = [
-            f"numbers of {len(kept['at']):,} of {values:,} values",
-            f"{len(kept['histogram']):,} histograms",
-            f"pictures of {shown:,} of {pictures:,}",
+            f"numbers of {len(kept):,} of {values:,} values",
+            f"{sum(one.histogram is not None for one in kept):,} histograms",
+            f"pictures of {sum(bool(one.pictures) for one in kept):,} of {pictures:,}",
         ]
         if attention:
-            parts.append(f"{len(kept['attention']):,} of {attention:,} rows of attention")
+            rows = sum(len(one.caches) for one in self._kept.attention)
+            parts.append(f"{rows:,} of {attention:,} rows of attention")
         text = f"{', '.join(parts)}, in {self.nbytes:,} of {self.budget:,} B"
         if steps < len(self._trace.log):
             text += f"; of {steps:,} of {len(self._trace.log):,} steps"
@@ -144,31 +142,17 @@ class Values:
     def __repr__(self) -> str:
         return f"<Values: {self.about()}>"
 
-    def _entries(self) -> dict[Key, int]:
-        if self._entry is None:
-            columns = self._kept.columns
-            keys = zip(columns["at"].tolist(), columns["slot"].tolist())
-            self._entry = {key: entry for entry, key in enumerate(keys)}
-        return self._entry
-
     def _order(self, key: Key) -> tuple[int, int, int]:
         at, slot = key
         return (at, 1, slot) if at >= 0 else (self._trace.runs[-1 - at].first, 0, slot)
 
     def _summary(self, key: Key) -> Summary | None:
-        entry = self._entries().get(key)
-        if entry is None:
+        kept = self._kept.values.get(key)
+        if kept is None:
             return None
-        columns, (step, run, name) = self._kept.columns, self._named(key)
-        places = np.flatnonzero(columns["histogram_of"] == entry)
-        axes, pictures = None, []
-        for place in np.flatnonzero(columns["picture"][:, 0] == entry).tolist():
-            _, _, heads, down, across, head, *each, rows, wide, offset = columns["picture"][place].tolist()
-            axes = Axes(down, across, head, heads, (each[0], each[1]), rows, wide)
-            cells = columns["cells"][offset : offset + rows * wide].reshape(rows, wide)
-            pictures.append(Picture(cells, *columns["scale"][place].tolist()))
-        histogram = columns["histogram"][places[0]] if len(places) else None
-        return Summary(name, step, run, numbers_in(columns, entry), histogram, axes, tuple(pictures))
+        step, run, name = self._named(key)
+        axes = kept.axes if kept.pictures else None
+        return Summary(name, step, run, kept.numbers, kept.histogram, axes, kept.pictures)
 
     def _named(self, key: Key) -> tuple[int | None, int, str]:
         at, slot = key

@@ -19,7 +19,8 @@ def test_views_of_views_begin_where_one_look_after_the_other_finds_them() -> Non
     for trace in (*decodes, make("loop"), make("nested"), make("functions")):
         # when
         values = LogValues(trace.log)
-        chained = np.flatnonzero((values.offset < 0) & (values.storage[: values.outputs] >= 0))
+        _, outs = trace.log.tables()
+        chained = np.flatnonzero((outs[:, 0] >= 0) & (outs[:, 3] < 0))
         found = offsets(FrameSteps(values))[chained].tolist()
         # then
         assert found == [offset_of(trace, step) for step in values.step[chained].tolist()]

@@ -18,7 +18,7 @@ from kvviz.trace.index.lifetimes import UNMADE, FrameSteps, LogValues, offsets
 from kvviz.trace.records import Cache
 from kvviz.trace.schema.element_types import unit
 from kvviz.trace.schema.events import APPEND, BINDINGS, IN_PLACE, NEW
-from kvviz.trace.schema.log import Ints, distinct
+from kvviz.trace.schema.log import distinct
 from kvviz.trace.schema.regions import Region, bounds
 from kvviz.trace.trace_data import TraceData
 
@@ -52,18 +52,18 @@ def check_trace(trace: TraceData) -> None:
             expect(generation < 1 << 31, f"generation {generation}")
             expect(storage < len(storages), f"storage {storage}")
             _check_place(storages.capacities[storage], False, shape, dtype, offset, None)
-    ops, outs = rows.tables()
     if len(rows):
-        _check_steps(trace, ops, outs)
+        _check_steps(trace)
+        _check_values(trace)
     _check_caches(trace)
 
 
-def _check_steps(trace: TraceData, ops: Ints, outs: Ints) -> None:
-    """Every step runs once, in its run and frame, on existing values, and puts its outputs into their storages. It
-    works on columns: a long trace has millions of steps, and few programs and forms."""
+def _check_steps(trace: TraceData) -> None:
+    """Every step runs once, in its run and frame. It works on columns: a long trace has millions of steps, and few
+    programs and forms."""
     log, frames = trace.log, trace.log.frames
-    frame, node, refusal = ops[:, 0], ops[:, 1], ops[:, 2]
-    steps = np.arange(len(ops))
+    frame, node = (np.array(log.column(name), np.int64) for name in ("frame", "node"))
+    steps = np.arange(len(log))
     runs = [trace.runs[one.run] for one in frames]
     first, last = (np.array([getattr(run, end) for run in runs])[frame] for end in ("first", "last"))
     opened = np.array([one.opened for one in frames])[frame]
@@ -77,34 +77,35 @@ def _check_steps(trace: TraceData, ops: Ints, outs: Ints) -> None:
     place = np.array([op.position for op in nodes])[node]
     places = int(place.max()) + 1
     ran, _ = distinct(frame * places + place, len(frames) * places)
-    expect(len(ran) == len(ops), "a step that ran before")
-    values = LogValues(log)
-    there = outs[:, 0] >= 0
-    made = values.step[: len(outs)][there]
-    taken = np.array([bool(inputs) for inputs, _ in log.refusals.entries])[refusal]
-    _every(~taken | (np.bincount(made, minlength=len(ops)) > 0), "step {} without an output")
+    expect(len(ran) == len(log), "a step that ran before")
+
+
+def _check_values(trace: TraceData) -> None:
+    """Every step reads existing values, and puts its outputs into their storages."""
+    log, values = trace.log, LogValues(trace.log)
     read = FrameSteps(values)
     for unmade in np.flatnonzero(read.read == UNMADE)[:1].tolist():
-        step = int(read.reader[unmade])
-        name = values.ops[step].node.inputs[unmade - int(read.begins[step])]
+        step = int(read.reader()[unmade])
+        name = values.ops[step].node.inputs[unmade - int(read.begins()[step])]
         raise ValueError(f"it has step {step} reading {name!r}, which nothing made")
-    viewing = np.array([bool(op.node.inputs) for op in nodes])[node[made]]
-    expect(bool((viewing | (outs[there, 3] >= 0)).all()), "a view by an op without inputs")
-    _check_outputs(trace, outs[there], offsets(read)[: len(outs)][there], made)
-
-
-def _check_outputs(trace: TraceData, outs: Ints, offset: Ints, steps: Ints) -> None:
-    """Every output lies inside its storage. ``offset``: where it begins there; ``steps``: the ops that made them."""
+    _, outs = log.tables()
+    there = outs[:, 0] >= 0
+    steps, outs = values.step[: len(outs)][there], outs[there]
+    taken = np.array([bool(inputs) for inputs, _ in log.refusals.entries])[np.array(log.column("refusal"), np.int64)]
+    _every(~taken | (np.bincount(steps, minlength=len(log)) > 0), "step {} without an output")
+    viewing = np.array([bool(op.node.inputs) for op in values.ops])[steps]
+    expect(bool((viewing | (outs[:, 3] >= 0)).all()), "a view by an op without inputs")
+    offset = offsets(read)[: len(there)][there]
     storage, _, how, _, form = outs.T
     whole = (how == NEW) | (how == APPEND)
-    kinds, kind = distinct(2 * form + whole, 2 * len(trace.log.forms.entries))
+    kinds, kind = distinct(2 * form + whole, 2 * len(log.forms.entries))
     ends = []
     for number, entire in zip(*(part.tolist() for part in np.divmod(kinds, 2))):
-        shape, dtype, strides = trace.log.forms.entries[number]
+        shape, dtype, strides = log.forms.entries[number]
         ends.append((0, 0) if shape is None else _extent(bool(entire), shape, dtype, 0, strides))
     low, high = np.array(ends, np.int64).reshape(-1, 2)[kind].T
-    shaped = np.array([shape is not None for shape, *_ in trace.log.forms.entries])[form]
-    capacity = np.array(trace.log.storages.capacities)[storage]
+    shaped = np.array([shape is not None for shape, *_ in log.forms.entries])[form]
+    capacity = np.array(log.storages.capacities)[storage]
     expect(bool((abs(offset) < LARGEST).all()), "a value that is too far from its storage")
     inside = ~shaped | ((offset + low >= 0) & (offset + high <= capacity))
     if not inside.all():

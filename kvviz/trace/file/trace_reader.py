@@ -22,7 +22,7 @@ from kvviz.trace.schema.log import Log
 from kvviz.trace.schema.regions import Region
 from kvviz.trace.trace_data import Data, PolicyFacts, TraceData
 from kvviz.trace.value_summaries import COLUMNS as VALUES
-from kvviz.trace.value_summaries import Counted, ValueSummaries, checked
+from kvviz.trace.value_summaries import Counted, ValueSummaries, checked, from_columns
 
 _BEFORE = (12, 11)
 
@@ -98,15 +98,14 @@ def _rebuild(saved: dict[str, Any], columns: Columns, make: Callable[[Graph, Pol
 
 def _values(trace: TraceData, saved: list[Any], kept: dict[str, bytes]) -> ValueSummaries:
     budget, counted, missing, first = saved
-    columns = checked(kept, len(trace.log), len(trace.runs) + 1, len(trace.caches))
+    values, attention = from_columns(checked(kept, len(trace.log), len(trace.runs) + 1, len(trace.caches)))
     keys = {kind: (at, slot) for kind, (at, slot) in first}
-    named = [*keys.values(), *zip(columns["at"].tolist(), columns["slot"].tolist())]
     mains = {frame.run: frame for frame in reversed(trace.log.frames) if frame.parent is None}
-    for at, slot in named:
+    for at, slot in (*keys.values(), *values):
         # The bindings of a run, or the outputs of a step, are known here.
         there = mains[-1 - at].bindings if at < 0 else trace.log[at].op.node.outputs
         read(slot, below(len(there)))
-    return ValueSummaries(budget, Counted(*counted), missing, keys, columns)
+    return ValueSummaries(budget, Counted(*counted), missing, keys, values, attention)
 
 
 def _graph(saved: dict[str, Any], inner: list[Graph]) -> Graph:

@@ -16,7 +16,7 @@ from kvviz.trace.records import StorageRecord
 from kvviz.trace.schema.declared import HOST
 from kvviz.trace.schema.element_types import nbytes
 from kvviz.trace.schema.events import ORIGINS, POOL, VIEW, Bind, OpNode
-from kvviz.trace.schema.log import Ints, Log
+from kvviz.trace.schema.log import COLUMNS, OUT, Ints, Log
 
 Key = tuple[int, str]
 """A value: number of its frame, and its name there."""
@@ -43,8 +43,8 @@ class Life(NamedTuple):
 class LogValues:
     """The values of a log by number: the outputs of its ops, in order, then the bindings of its frames.
 
-    ``ops, node, frame``: of every step; ``node`` is the number of the op in the log's table.
-    ``form, offset``: of every output, as in the log's columns.
+    ``ops, frame``: of every step.
+    ``form``: of every output, its entry in the log's table.
     ``begins, counts``: of every step, the number of its first output, and how many it has.
     ``outputs``: their total number.
     ``binds, bind_frames``: bindings and their frames.
@@ -58,13 +58,11 @@ class LogValues:
         numbers, outs = log.tables()
         self.log = log
         nodes = log.nodes.entries
-        self.node: Ints = numbers[:, 1].copy()
-        self.ops: list[OpNode] = [nodes[node] for node in self.node.tolist()]
+        self.ops: list[OpNode] = [nodes[node] for node in numbers[:, 1].tolist()]
         self.frame: Ints = numbers[:, 0].copy()
         self.counts: Ints = np.diff(numbers[:, -1], prepend=0)
         self.begins: Ints = numbers[:, -1] - self.counts
         self.form: Ints = outs[:, 4].copy()
-        self.offset: Ints = outs[:, 3].copy()
         self.outputs = len(outs)
         given = [frame.bindings for frame in log.frames]
         self.binds: list[Bind] = list(chain.from_iterable(given))
@@ -140,9 +138,8 @@ class FrameSteps:
     """The steps of every frame, in order, and what they read.
 
     ``ran``: the ops, by frame.
-    ``reader, read``: of every input of every step, in order, the step and the number of the value; `NO_INPUT` for an
-      input that is left out, `UNMADE` for a value that does not exist.
-    ``begins``: of every step, the place of its first input there.
+    ``read``: of every input of every step, in order, the number of the value; `NO_INPUT` for an input that is left out,
+      `UNMADE` for a value that does not exist.
     """
 
     def __init__(self, values: LogValues) -> None:
@@ -154,16 +151,14 @@ class FrameSteps:
         for frame in range(count):
             ops = tuple(map(values.ops.__getitem__, self.of(frame).tolist()))
             alike.setdefault(ops, []).append(frame)
-        of_node = np.array([len(op.node.inputs) for op in values.log.nodes.entries], np.int64)
-        self.reader: Ints = np.repeat(np.arange(len(values.node)), of_node[values.node])
-        self.begins: Ints = np.cumsum(of_node[values.node]) - of_node[values.node]
-        self.read: Ints = np.full(len(self.reader), UNMADE)
+        starts = self.begins()
+        self.read = np.full(int(starts[-1]), UNMADE, np.int32)
         known: dict[int, Ran] = {}
         bounds = np.searchsorted(values.bind_frames, np.arange(count + 1)).tolist()
         for ops, frames in alike.items():
             ran = Ran(ops)
             known.update(dict.fromkeys(frames, ran))
-            begins = self.begins[steps := np.stack([self.of(frame) for frame in frames])]
+            begins = starts[steps := np.stack([self.of(frame) for frame in frames])]
             reader, place, maker, slot = ran.reads.T
             made = steps[:, maker]
             found = np.where(slot < values.counts[made], values.begins[made] + slot, UNMADE)
@@ -177,6 +172,16 @@ class FrameSteps:
     def of(self, frame: int) -> Ints:
         return self._steps[self._starts[frame] : self._starts[frame + 1]]
 
+    def begins(self) -> Ints:
+        """Of every step, the place of its first input among those that are read, and the number of all."""
+        log = self.values.log
+        sizes = np.array([len(op.node.inputs) for op in log.nodes.entries], np.int64)
+        return np.append(0, np.cumsum(sizes[np.array(log.column("node"), np.int64)]))
+
+    def reader(self) -> Ints:
+        """Of every input, the step that reads it."""
+        return np.repeat(np.arange(len(self.values.ops)), np.diff(self.begins()))
+
     def _given(self, names: list[str], first: int, stop: int) -> list[int]:
         """The numbers of the bindings of a frame with these names."""
         values = self.values
@@ -188,12 +193,14 @@ def offsets(steps: FrameSteps) -> Ints:
     """By value, the bytes from the start of its storage to where it begins. If that is not recorded of an output, it
     begins where the input begins that its op viewed or overwrote, and so on to a value whose offset is recorded."""
     values, log = steps.values, steps.values.log
-    found = np.concatenate([values.offset, np.array([bind.offset for bind in values.binds], np.int64)])
-    chained = np.flatnonzero((values.offset < 0) & (values.storage[: values.outputs] >= 0))
+    # The log may have grown since.
+    made = np.array(log.outs[COLUMNS["out"].index("offset") :: OUT][: values.outputs], np.int64)
+    chained = np.flatnonzero((made < 0) & (values.storage[: values.outputs] >= 0))
+    found = np.concatenate([made, np.array([bind.offset for bind in values.binds], np.int64)])
     step = values.step[chained]
     refusal = np.array(log.column("refusal"), np.int64)[step]
     taken = np.array([taken[0] if taken else 0 for taken, _ in log.refusals.entries], np.int64)[refusal]
-    source = steps.read[steps.begins[step] + taken]
+    source = steps.read[steps.begins()[step] + taken]
     found[chained] = np.where(source < 0, 0, found[source])
     before, further = np.arange(len(chained)), np.flatnonzero(found[chained] < 0)
     before[further] = np.searchsorted(chained, source[further])

@@ -27,8 +27,8 @@ def last_uses(steps: FrameSteps, lives: Lives, entered: dict[int, int], scanned:
     rest; this does not count as reading a value. ``scanned``: (storage, step) of what a loop collected at its end."""
     values = steps.values
     there = steps.read >= 0
-    value, step = steps.read[there], steps.reader[there]
-    enters = np.array([bool(op.control) for op in values.log.nodes.entries], bool)[values.node[step]]
+    value, step = steps.read[there], steps.reader()[there]
+    enters = np.array([bool(op.control) for op in values.ops], bool)[step]
     last = values.step.copy()
     np.maximum.at(last, value[~enters], step[~enters])
     when = np.arange(len(values.ops))
