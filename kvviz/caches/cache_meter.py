@@ -16,13 +16,15 @@ from kvviz.caches.alike_ways import AlikeRows
 from kvviz.caches.control_values import Known
 from kvviz.caches.path_search import Link, Way, way_of
 from kvviz.caches.row_contents import (
+    EMPTY,
     NO_TOKEN,
+    NOTHING,
     Book,
     Unknown,
     both,
     count,
-    drop,
     filled,
+    held_in,
     minus,
     put,
     spans_of,
@@ -185,8 +187,12 @@ def _occupancy(
     content = None if seen.content is None else tuple(seen.content)
     given = (cache.protocol, axis, seen.returned, seen.shape[axis], content, before)
     base = None if facts.fed.valid is None or cache.protocol in _WHOLE else facts.fed.valid - facts.fed.new
-    book = Book([item.held for item in before] or [()], seen.content is not None, base, padding)
-    return facts.alike.rows(facts.known, cache, way, given, partial(_rows, facts.known, cache, way, seen, axis, book))
+
+    def work_out() -> tuple[Rows, ...]:
+        held = [put(NOTHING, *item.held) for item in before] or [NOTHING]
+        return _rows(facts.known, cache, way, seen, axis, Book(held, seen.content is not None, base, padding))
+
+    return facts.alike.rows(facts.known, cache, way, given, work_out)
 
 
 def _rows(known: Known, cache: Cache, way: Way, seen: Seen, axis: int, book: Book) -> tuple[Rows, ...]:
@@ -199,7 +205,7 @@ def _rows(known: Known, cache: Cache, way: Way, seen: Seen, axis: int, book: Boo
         if seen.returned:
             replay(known, way, book, cache.output, axis, past[axis] if past else 0)
         else:
-            book.held, book.wrote, book.lost = [((0, seen.shape[axis], 0),)], [()], [0]
+            book.held, book.wrote, book.lost = [put(NOTHING, (0, seen.shape[axis], 0))], [()], [0]
         if book.given and seen.content is not None:
             _compare(book, seen.content, seen.shape[axis])
         read = _read(known, way, axis)
@@ -208,7 +214,7 @@ def _rows(known: Known, cache: Cache, way: Way, seen: Seen, axis: int, book: Boo
         return ()
     reads: list[tuple[Span, ...] | None] = [None] if read is None else [*read]
     reads = reads * (len(book.held) // len(reads))
-    items = [Rows(*entry) for entry in zip(book.held, book.wrote, reads, book.lost)]
+    items = [Rows(*entry) for entry in zip(map(held_in, book.held), book.wrote, reads, book.lost)]
     return tuple(items[:1] if len(set(items)) == 1 else items)
 
 
@@ -216,15 +222,12 @@ def _compare(book: Book, content: list[tuple[Span, ...]], rows: int) -> None:
     """Compare what a caller's cache should hold with its contents: rows of zeros were never written. If all of it is
     zeros, the lengths are trusted: the caller tries the graph without real numbers."""
     book.spread(len(content))
-    for entry, (held, wrote) in enumerate(zip(book.held, book.wrote)):
+    for entry, (cells, wrote) in enumerate(zip(book.held, book.wrote)):
         here = content[entry if len(content) > 1 else 0]
-        untouched = minus([(0, rows)], wrote)
+        untouched, held = minus([(0, rows)], wrote), held_in(cells)
         if both(both(untouched, here), held):
-            for start, stop in minus(untouched, here):
-                held = drop(held, start, stop)
-        for start, stop in minus(both(untouched, here), held):
-            held = put(held, start, stop, NO_TOKEN)
-        book.held[entry] = held
+            cells = put(cells, *((*span, EMPTY) for span in minus(untouched, here)))
+        book.held[entry] = put(cells, *((*span, NO_TOKEN) for span in minus(both(untouched, here), held)))
 
 
 def _read(known: Known, way: Way, axis: int) -> list[tuple[Span, ...]] | None:

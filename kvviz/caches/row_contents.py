@@ -10,53 +10,36 @@ import numpy as np
 from kvviz.ops.transformer.contrib_attention import resident
 from kvviz.trace.records import Held, Rows, Span
 
-NO_TOKEN = -1
-_END = 1 << 62
+NO_TOKEN, EMPTY = -1, -2
+Cells = np.ndarray
+"""The rows of a cache: the position of the token in each, `NO_TOKEN` for other data, `EMPTY` if it was never written.
+Rows after the last one are empty."""
+
+NOTHING: Cells = np.empty(0, np.int64)
 
 
-def put(held: Sequence[Held], start: int, stop: int, position: int) -> tuple[Held, ...]:
-    if stop <= start:
-        return tuple(held)
-    return joined([*drop(held, start, stop), (start, stop, position)])
+def put(cells: Cells, *held: Held) -> Cells:
+    """A copy in which some spans hold other tokens, or all `NO_TOKEN` or `EMPTY`."""
+    beyond = max((stop for _, stop, _ in held), default=0) - len(cells)
+    found = np.concatenate([cells, np.full(max(beyond, 0), EMPTY)])
+    for start, stop, position in held:
+        found[start:stop] = position if position < 0 else np.arange(position, position + stop - start)
+    return found
 
 
-def drop(held: Sequence[Held], start: int, stop: int) -> tuple[Held, ...]:
-    if stop <= start:
-        return tuple(held)
-    return (*cut(held, 0, start), *cut(held, stop, _END))
+def held_in(cells: Cells) -> tuple[Held, ...]:
+    """The rows that are not empty, as spans of consecutive tokens or of other data."""
+    goes_on = cells[1:] == cells[:-1] + (cells[:-1] >= 0)
+    edges = [0, *(np.flatnonzero(~goes_on) + 1).tolist(), len(cells)]
+    spans = zip(edges, edges[1:], cells[edges[:-1]].tolist() if len(cells) else ())
+    return tuple(span for span in spans if span[2] != EMPTY)
 
 
-def cut(held: Sequence[Held], start: int, stop: int) -> tuple[Held, ...]:
-    return tuple(
-        (max(a, start), min(b, stop), _at(p, max(start - a, 0))) for a, b, p in held if max(a, start) < min(b, stop)
-    )
-
-
-def shift(held: Sequence[Held], by: int) -> tuple[Held, ...]:
-    return tuple((a + by, b + by, p) for a, b, p in held)
-
-
-def joined(held: Iterable[Held]) -> tuple[Held, ...]:
-    """Merge neighbours that hold consecutive tokens."""
-    found: list[Held] = []
-    for start, stop, position in sorted(held):
-        if found and found[-1][1] == start and _at(found[-1][2], start - found[-1][0]) == position:
-            found[-1] = (found[-1][0], stop, found[-1][2])
-        else:
-            found.append((start, stop, position))
-    return tuple(found)
-
-
-def without(held: Sequence[Held], positions: Sequence[Span]) -> tuple[Held, ...]:
+def without(cells: Cells, positions: Sequence[Span]) -> Cells:
     """Mark the rows of the tokens at these positions as holding no live token: they are padding."""
-    found: list[Held] = list(held)
     for low, high in positions:
-        for start, stop, position in tuple(found):
-            if position == NO_TOKEN or position >= high or position + stop - start <= low:
-                continue
-            a, b = max(start, start + low - position), min(stop, start + high - position)
-            found = list(put(found, a, b, NO_TOKEN))
-    return tuple(found)
+        cells = np.where((cells >= low) & (cells < high), NO_TOKEN, cells)
+    return cells
 
 
 def count(spans: Iterable[Sequence[int]]) -> int:
@@ -119,21 +102,6 @@ def spans_of(flags: np.ndarray) -> tuple[Span, ...]:
     return tuple(zip(edges[::2], edges[1::2]))
 
 
-def runs_of(rows: Iterable[int]) -> tuple[Held, ...]:
-    """Rows in write order, as spans with the index of their first row in that order."""
-    found: list[Held] = []
-    for number, row in enumerate(rows):
-        if found and found[-1][1] == row and found[-1][2] + row - found[-1][0] == number:
-            found[-1] = (found[-1][0], row + 1, found[-1][2])
-        else:
-            found.append((row, row + 1, number))
-    return tuple(found)
-
-
-def _at(position: int, rows: int) -> int:
-    return position if position == NO_TOKEN else position + rows
-
-
 Writes = tuple[Held, ...]
 """Rows that one batch entry gets: (start, stop, number of its first row among the new tokens)."""
 
@@ -144,7 +112,7 @@ class Unknown(Exception):
 
 @dataclass(slots=True)
 class Book:
-    held: list[tuple[Held, ...]]  # one entry if all batch entries are alike
+    held: list[Cells]  # one entry if all batch entries are alike
     given: bool = False  # the cache came from the caller, and only the number of its rows is known yet
     # position of the run's first token; if None, the tokens follow the existing ones
     base: int | None = None
@@ -152,6 +120,10 @@ class Book:
     window: int = 0  # the maximum number of tokens that a query sees, its own included; 0 for no limit
     wrote: list[tuple[Span, ...]] = field(default_factory=list)
     lost: list[int] = field(default_factory=list)
+
+    @property
+    def is_empty(self) -> bool:
+        return not any((cells != EMPTY).any() for cells in self.held)
 
     def spread(self, entries: int) -> None:
         """Give each of so many batch entries its own account. Raises `Unknown` if an op cut or joined the batch."""
@@ -169,17 +141,16 @@ def store(book: Book, writes: list[Writes], start: int, *, circular: int = 0, ba
     the book has none; by default new tokens follow the held ones."""
     book.spread(len(writes))
     for entry, rows in enumerate(writes * len(book.held) if len(writes) == 1 else writes):
-        held = book.held[entry]
-        after = max((p + b - a for a, b, p in held if p != NO_TOKEN), default=start)
+        cells = book.held[entry]
+        after = int(cells.max(initial=EMPTY)) + 1 if (cells >= 0).any() else start
         first = book.base if book.base is not None else after if base is None else base
         seen = book.window or circular
         oldest = first - seen + 1 if seen else 0
         for a, b, number in rows:
-            for low, high, position in cut(held, a, b):
-                if position != NO_TOKEN:
-                    book.lost[entry] += max(min(position + high - low, first) - max(position, oldest), 0)
-            held = put(held, a, b, NO_TOKEN if number == NO_TOKEN else first + number)
-        book.held[entry] = held
+            old = cells[a:b]
+            book.lost[entry] += int(np.count_nonzero((old >= max(oldest, 0)) & (old < first)))
+            cells = put(cells, (a, b, NO_TOKEN if number == NO_TOKEN else first + number))
+        book.held[entry] = cells
         book.wrote[entry] = union([*book.wrote[entry], *rows])
     if book.base is not None:
         # A loop may write more than once in a run.
@@ -189,8 +160,9 @@ def store(book: Book, writes: list[Writes], start: int, *, circular: int = 0, ba
 def store_at(book: Book, starts: list[int], new: int, capacity: int, circular: bool) -> None:
     """Write ``new`` rows from a start row on, with one start per batch entry; a circular cache wraps to row 0."""
     book.spread(len(starts))
-    if book.given and not any(book.held):
-        book.held = [_rows_before(start, capacity, circular) for start in (starts * len(book.held))[: len(book.held)]]
+    if book.given and book.is_empty:
+        firsts = (starts * len(book.held))[: len(book.held)]
+        book.held = [put(NOTHING, *_rows_before(start, capacity, circular)) for start in firsts]
     writes: list[Writes] = []
     for start in starts:
         first = start % capacity if circular and capacity else start
@@ -205,17 +177,17 @@ def store_at(book: Book, starts: list[int], new: int, capacity: int, circular: b
 def _rows_before(start: int, capacity: int, circular: bool) -> tuple[Held, ...]:
     """What a caller's cache holds before it is written from ``start`` on: the earlier tokens that fit."""
     if not circular or start <= capacity:
-        return ((0, min(start, capacity), 0),) if start else ()
+        return ((0, min(start, capacity), 0),)
     first = start % capacity
-    around = ((first, capacity, start - capacity),)
-    return ((0, first, start - first), *around) if first else around
+    return (0, first, start - first), (first, capacity, start - capacity)
 
 
 def store_rows(book: Book, rows: list[int]) -> None:
     first = min(rows, default=0)
-    if book.given and not any(book.held):
-        book.held = [((0, first, 0),) if first else ()] * len(book.held)
-    store(book, [runs_of(rows)], 0, base=first if rows else None)
+    if book.given and book.is_empty:
+        book.held = [put(NOTHING, (0, first, 0))] * len(book.held)
+    writes = tuple((row, row + 1, number) for number, row in enumerate(rows))
+    store(book, [writes], 0, base=first if rows else None)
 
 
 def store_window(book: Book, starts: list[int], valid: list[int], capacity: int, window: int) -> None:
@@ -223,38 +195,30 @@ def store_window(book: Book, starts: list[int], valid: list[int], capacity: int,
     for entry in range(len(book.held)):
         before, after = starts[entry], valid[entry]
         had, left = resident(before, capacity, window), resident(after, capacity, window)
-        held = book.held[entry]
-        if book.given and not held and had:
-            held = ((0, had, before - had),)
+        cells = book.held[entry]
+        if book.given and not (cells != EMPTY).any():
+            cells = put(NOTHING, (0, had, before - had))
         if had + after - before == left:
-            first, held = had, put(held, had, left, before)
+            first, cells = had, put(cells, (had, left, before))
         else:
             # All resident rows are rewritten.
-            first, gone = 0, cut(held, left, capacity)
-            held = ((0, left, after - left),) if left else ()
-            for a, b, _ in gone:
-                held = put(held, a, b, NO_TOKEN)
-        book.held[entry] = held
+            first, gone = 0, np.minimum(cells[:capacity], NO_TOKEN)
+            cells = put(gone, (0, left, after - left))
+        book.held[entry] = cells
         book.wrote[entry] = ((first, left),) if left > first else ()
 
 
 def renumber(book: Book, by: int, rows: int) -> None:
     """Move rows; those that leave the cache are dropped."""
-    if by or any(held and held[-1][1] > rows for held in book.held):
-        book.held = [cut(shift(held, by), 0, rows) for held in book.held]
-        book.wrote = [union((max(a + by, 0), min(b + by, rows)) for a, b in wrote) for wrote in book.wrote]
+    ahead = np.full(max(by, 0), EMPTY)
+    book.held = [np.concatenate([ahead, cells[max(-by, 0) :]])[:rows] for cells in book.held]
+    book.wrote = [union((max(a + by, 0), min(b + by, rows)) for a, b in wrote) for wrote in book.wrote]
 
 
 def pick_rows(book: Book, rows: Sequence[int]) -> None:
     """Row i becomes the former row ``rows[i]``."""
-    picked = []
-    for held in book.held:
-        found: tuple[Held, ...] = ()
-        for place, row in enumerate(rows):
-            for _, _, position in cut(held, row, row + 1):
-                found = put(found, place, place + 1, position)
-        picked.append(found)
-    book.held = picked
+    last = max(rows, default=0)
+    book.held = [put(cells, (last + 1, last + 1, EMPTY))[list(rows)] for cells in book.held]
 
 
 def pick_entries(book: Book, entries: Sequence[int]) -> None:

@@ -11,12 +11,16 @@ import numpy as np
 from kvviz.caches.control_values import Known
 from kvviz.caches.path_search import Link, Way
 from kvviz.caches.row_contents import (
+    EMPTY,
     NO_TOKEN,
+    NOTHING,
     Book,
     Unknown,
     batch_axis,
+    held_in,
     pick_entries,
     pick_rows,
+    put,
     renumber,
     store,
     store_at,
@@ -33,13 +37,13 @@ Fact = TypeVar("Fact")
 def replay(known: Known, way: Way, book: Book, output: str, axis: int, rows: int) -> None:
     """Apply the ops of a run to a book; ``rows`` is the length of the cache's input."""
     book.wrote, book.lost = [()] * len(book.held), [0] * len(book.held)
-    if book.given and book.held == [()] and not any(_overwrites(link.node) for link in way.spine):
-        book.held = [((0, rows, 0),)] if rows else [()]
+    if book.given and len(book.held) == 1 and book.is_empty and not any(_overwrites(link.node) for link in way.spine):
+        book.held = [put(NOTHING, (0, rows, 0))]
     if way.spine and way.spine[0].kind == "make":
         shape = known.shape(0, output)
         if shape is None or axis >= len(shape):
             raise Unknown
-        book.held, book.given = [()] * len(book.held), False
+        book.held, book.given = [NOTHING] * len(book.held), False
         store(book, [((0, shape[axis], 0),)], 0)
     else:
         at: int | None = axis
@@ -48,12 +52,12 @@ def replay(known: Known, way: Way, book: Book, output: str, axis: int, rows: int
                 at = _apply(known, link, book, at)
         after = known.shape(0, output)
         # The axes of the output may be in another order, so that the same number means another axis.
-        if at != axis or (after is not None and any(held[-1][1] > after[axis] for held in book.held if held)):
+        if at != axis or (after is not None and any((cells[after[axis] :] != EMPTY).any() for cells in book.held)):
             raise Unknown
     if book.padding is not None:
         book.spread(len(book.padding))
         padded = zip(book.held, book.padding if len(book.padding) > 1 else book.padding * len(book.held))
-        book.held = [without(held, positions) for held, positions in padded]
+        book.held = [without(cells, positions) for cells, positions in padded]
 
 
 def _overwrites(node: Node) -> bool:
@@ -88,7 +92,7 @@ def _gather(known: Known, link: Link, book: Book, before: Sequence[int], axis: i
         return
     indices = known.value(link.frame, node.inputs[1])
     if indices is None:
-        if along != axis and len({*book.held}) == 1:
+        if along != axis and len({*map(held_in, book.held)}) == 1:
             return
         raise Unknown
     picked = [int(place) % before[along] for place in np.ravel(indices)]
@@ -132,8 +136,8 @@ def _store_grouped(known: Known, link: Link, book: Book, held: int) -> None:
     if node.attributes.get("sliding_window_cache"):
         store_window(book, starts, valid, held, node.attributes.get("local_window_size", -1))
         return
-    if book.given and not any(book.held):
-        book.held = [((0, start, 0),) if start else () for start in starts[: len(book.held)]]
+    if book.given and book.is_empty:
+        book.held = [put(NOTHING, (0, start, 0)) for start in starts[: len(book.held)]]
     writes = []
     for start, stop in list(zip(starts, valid))[: len(book.held)]:
         real = min(start + length, max(stop, start))

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kvviz.caches.row_contents import NO_TOKEN, both, count, cut, minus, put, tally, union
+from kvviz.caches.row_contents import EMPTY, NO_TOKEN, NOTHING, Cells, both, count, held_in, minus, put, tally, union
 from kvviz.trace.index.accesses import writes_of
 from kvviz.trace.index.frame_values import RunFrames
 from kvviz.trace.index.value_index import Index, Place, index_of
@@ -189,8 +189,8 @@ def _layout(bind: Bind, stores: Sequence[Region]) -> _Layout | None:
 def _meter(
     storage: int, layout: _Layout, touched: Sequence[_Touch], copied: int, cache: Cache, runs: list[CacheRun]
 ) -> None:
-    held: tuple[Held, ...] = runs[-1].items[0].held if runs else ()
-    position = max((first + stop - start for start, stop, first in held), default=0)
+    cells = put(NOTHING, *runs[-1].items[0].held) if runs else NOTHING
+    position = int(cells.max(initial=NO_TOKEN)) + 1
     wrote: list[Span] = []
     read: list[Span] = []
     taken: tuple[int, tuple[Span, ...]] = (-1, ())  # the rows that a step reads, for what it stores
@@ -200,13 +200,15 @@ def _meter(
         if not one.access.writes:
             taken = one.step, spans
         elif one.stores and taken[0] == one.step:
-            held = _moved(held, taken[1], spans)
-        elif one.stores and not (held and count(spans) == layout.rows):
+            cells = _moved(cells, taken[1], spans)
+        elif one.stores and not (len(cells) and count(spans) == layout.rows):
             # A store over all rows at once rewrites existing tokens: keys that were rotated.
+            stored: list[Held] = []
             for start, stop in spans:
-                held = put(held, start, stop, position)
+                stored.append((start, stop, position))
                 position += stop - start
-    items = (Rows(held, union(wrote), None),)
+            cells = put(cells, *stored)
+    items = (Rows(held_in(cells), union(wrote), None),)
     runs.append(
         CacheRun(
             capacity=layout.rows,
@@ -220,15 +222,13 @@ def _meter(
     )
 
 
-def _moved(held: tuple[Held, ...], sources: Sequence[Span], targets: Sequence[Span]) -> tuple[Held, ...]:
+def _moved(cells: Cells, sources: Sequence[Span], targets: Sequence[Span]) -> Cells:
     """What rows hold after a cache was copied into itself, as defragmentation does: the tokens have moved."""
-    before = held
-    for start, stop in (*sources, *targets):
-        held = put(held, start, stop, NO_TOKEN)
+    moved = put(cells, *((*span, NO_TOKEN) for span in (*sources, *targets)))
     for old, new in zip(_each(sources), _each(targets)):
-        for *_, position in cut(before, old, old + 1):
-            held = put(held, new, new + 1, position)
-    return held
+        if old < len(cells) and cells[old] != EMPTY:
+            moved[new] = cells[old]
+    return moved
 
 
 def _each(spans: Sequence[Span]) -> Iterator[int]:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kvviz import public_trace
-from kvviz.caches.row_contents import NO_TOKEN, put, tally
+from kvviz.caches.row_contents import NO_TOKEN, NOTHING, held_in, put, tally
 from kvviz.caches.stored_rows import stored_caches
 from kvviz.errors import KvvizError
 from kvviz.trace.recording import Trace
@@ -326,19 +326,19 @@ def _to_trace(cache: KVCache) -> Trace:
 
 
 def _with_cells(run: CacheRun, cells: CellMap) -> CacheRun:
-    held: tuple[Held, ...] = ()
+    held: list[Held] = []
     owners: list[Owned] = []
     for cell, (state, pos, seqs) in enumerate(zip(cells.states.tolist(), cells.pos.tolist(), cells.seqs)):
         if state == FREE:
             continue
-        held = put(held, cell, cell + 1, pos if state != DIRTY else NO_TOKEN)
+        held.append((cell, cell + 1, pos if state != DIRTY else NO_TOKEN))
         whose = tuple(sorted(seqs)), "" if state == LIVE else CELL_STATES[state][0]
         if owners and owners[-1][1:] == (cell, *whose):
             owners[-1] = (owners[-1][0], cell + 1, *whose)
         else:
             owners.append((cell, cell + 1, *whose))
     notes = tuple((start, stop, _note(of, state)) for start, stop, of, state in owners)
-    rows = Rows(held, run.items[0].wrote, None, notes=notes, owners=tuple(owners))
+    rows = Rows(held_in(put(NOTHING, *held)), run.items[0].wrote, None, notes=notes, owners=tuple(owners))
     return replace(run, items=(rows,), **tally((rows,)))
 
 

@@ -271,15 +271,13 @@ def poison(root: Any) -> None:
 class Pool:
     """Freed storages of one run; storages below ``smallest`` bytes bypass the pool."""
 
-    __slots__ = ("_kept", "dropped", "hits", "misses", "shelves", "smallest")
+    __slots__ = ("_kept", "dropped", "shelves", "smallest")
 
     def __init__(self, smallest: int = 0) -> None:
         self.shelves: dict[int, list[tuple[int, int, Storage]]] = {}
         self.smallest = smallest
         self._kept = 0
         self.dropped: set[int] = set()
-        self.hits = 0
-        self.misses = 0
 
     def made(self, storage: Storage, array: ArrayLayout) -> None:
         """Note a new storage, made because no free one was large enough."""
@@ -311,8 +309,4 @@ class Pool:
         """Take out the smallest storage of a kind that is large enough, the earliest on ties."""
         kept = self.shelves.get(shelf, [])
         place = bisect_left(kept, (size,))
-        if place == len(kept):
-            self.misses += 1
-            return None
-        self.hits += 1
-        return kept.pop(place)[2]
+        return kept.pop(place)[2] if place < len(kept) else None

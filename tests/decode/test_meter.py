@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 import kvviz
 from kvviz import Trace
 from kvviz.caches import row_contents
-from kvviz.caches.row_contents import NO_TOKEN, both, count, live, stale
+from kvviz.caches.row_contents import EMPTY, NO_TOKEN, NOTHING, both, count, live, put, stale
 from kvviz.caches.stored_rows import row_steps
 from kvviz.decode.token_loop import DecodeSession
 from kvviz.graph.model import Graph
-from kvviz.trace.records import Cache, CacheRun, Held, Rows, Span
+from kvviz.trace.records import Cache, CacheRun, Rows, Span
 from tests.decode.oracle import Watched
 from tests.decode.small import DECODERS, HEADS, NAMES, ROWS, SIZE, WIDTH, WINDOW, small, weights
 from tests.engine.ort.random_models import random_model
@@ -226,46 +226,27 @@ def test_an_output_with_fewer_axes_than_its_cache_has_no_rows(tmp_path: Path) ->
     assert Trace.load(tmp_path / "trace").caches == [one]
 
 
-SIZE, NOTHING = 12, -2
-cells = st.lists(st.sampled_from([NOTHING, NO_TOKEN, *range(6)]), min_size=SIZE, max_size=SIZE)
-edges = st.tuples(st.integers(0, SIZE), st.integers(0, SIZE)).map(lambda pair: (min(pair), max(pair)))
+rows_of_a_cache = st.lists(st.sampled_from([EMPTY, NO_TOKEN, *range(6)]), max_size=12)
+edges = st.tuples(st.integers(0, 12), st.integers(0, 12)).map(lambda pair: (min(pair), max(pair)))
 
 
-def held(array: list[int]) -> tuple[Held, ...]:
-    return row_contents.joined((i, i + 1, p) for i, p in enumerate(array) if p != NOTHING)
+@given(rows_of_a_cache)
+def test_the_spans_of_rows_are_as_few_as_can_be_and_hold_the_same(rows: list[int]) -> None:
+    cells = np.array(rows, np.int64)
+    found = row_contents.held_in(cells)
+    assert [(row, p) for row, p in enumerate(put(NOTHING, *found)) if p != EMPTY] == [
+        (row, p) for row, p in enumerate(rows) if p != EMPTY
+    ]
+    starts = {start for start, _, _ in found}
+    for row, p in enumerate(rows):
+        follows = row > 0 and rows[row - 1] != EMPTY and p == rows[row - 1] + (rows[row - 1] >= 0)
+        assert (row in starts) == (p != EMPTY and not follows)
 
 
-def cells_of(spans: tuple[Held, ...]) -> list[int]:
-    array = [NOTHING] * SIZE
-    for start, stop, position in spans:
-        for row in range(start, stop):
-            array[row] = position if position == NO_TOKEN else position + row - start
-    return array
-
-
-def spans(some: list[bool]) -> tuple[Span, ...]:
-    return row_contents.spans_of(np.array(some, bool))
-
-
-def is_short(found: tuple[Held, ...]) -> bool:
-    """Sorted, without overlaps, and with no two spans that could be one."""
-    return found == row_contents.joined(found) and all(a < b for a, b, _ in found)
-
-
-@given(cells, edges)
-def test_cut_and_drop_are_a_part_and_the_rest(array: list[int], at: Span) -> None:
-    inside = [p if at[0] <= row < at[1] else NOTHING for row, p in enumerate(array)]
-    outside = [NOTHING if at[0] <= row < at[1] else p for row, p in enumerate(array)]
-    assert cells_of(row_contents.cut(held(array), *at)) == inside
-    assert cells_of(row_contents.drop(held(array), *at)) == outside
-
-
-@given(cells, st.lists(edges, max_size=3))
-def test_tokens_at_positions_of_padding_are_no_tokens(array: list[int], padding: list[Span]) -> None:
-    found = row_contents.without(held(array), padding)
-    assert cells_of(found) == [
-        NO_TOKEN if p >= 0 and any(a <= p < b for a, b in padding) else p for p in array
-    ] and is_short(found)
+@given(rows_of_a_cache, st.lists(edges, max_size=3))
+def test_tokens_at_positions_of_padding_are_no_tokens(rows: list[int], padding: list[Span]) -> None:
+    found = row_contents.without(np.array(rows, np.int64), padding)
+    assert found.tolist() == [NO_TOKEN if p >= 0 and any(a <= p < b for a, b in padding) else p for p in rows]
 
 
 FORMS = ("concat", "gqa", "static_scatter_nd", "tensor_scatter", "merged_if", "attention_24")

@@ -53,12 +53,6 @@ EQUIVALENT: dict[tuple[str, str, str, str], str] = {
         "return (Home(-1, POOL, storage))",
     ): "of a home that names a storage nothing else is read",
     (
-        "kvviz/caches/row_contents.py",
-        "runs_of",
-        "if found and found[-1][1] == row and found[-1][2] + row - found[-1][0] == number:",
-        "if found and found[-1][1] == row and (found[-1][2] + row - found[-1][0] != number):",
-    ): "rows that follow each other stay spans of their own, which are joined where they are stored",
-    (
         "kvviz/caches/path_search.py",
         "_Walk._sources",
         "if given:",
