@@ -1,4 +1,4 @@
-"""The policy ``onnxruntime`` end to end: results, memory where onnxruntime takes it, reasons, donated inputs."""
+"""The policy ``onnxruntime`` end to end: results, memory, reasons, donated inputs, and what it does not follow."""
 
 from pathlib import Path
 from typing import Any
@@ -239,6 +239,8 @@ def test_the_policy_has_a_name_a_version_and_one_option() -> None:
     with pytest.raises(KvvizError, match="its options are mem_reuse"):
         policy(speed=True)
 
+
+# ---- what onnxruntime does and the policy does not follow -----------------------------------------------------------
 
 ONES = {"x": np.ones((2, 3), np.float32)}
 
