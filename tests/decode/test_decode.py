@@ -1,4 +1,4 @@
-"""Decoding: prompts, words, where it stops, what each run is fed, and what an interrupt leaves."""
+"""Decoding: prompts, words, where it stops, what each run is fed, how caches grow, and what an interrupt leaves."""
 
 from __future__ import annotations
 

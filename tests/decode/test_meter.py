@@ -1,4 +1,4 @@
-"""The meter of a cache: which rows hold what, which are written and read, and what that costs in bytes."""
+"""The meter of a cache: which rows hold what, which are written and read, at which step, and the cost in bytes."""
 
 from functools import cache
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Bytes allocated, written, copied and alive, and who may write where."""
+"""Bytes allocated, written, copied and alive, under every policy, and who may write where."""
 
 from typing import Any
 

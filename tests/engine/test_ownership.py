@@ -1,4 +1,4 @@
-"""Whose memory an op may write to, however arrays of the caller overlap, and what is handed back."""
+"""Whose memory an op may write to, what is handed back, and what a bound output overwrites."""
 
 from collections.abc import Callable
 

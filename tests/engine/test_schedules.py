@@ -1,4 +1,4 @@
-"""Schedules: every one gives an order that can run, rten's is the one that rten was recorded with."""
+"""Schedules: every one gives an order that can run, and an op of the frontier does what was told of it before."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace

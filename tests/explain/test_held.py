@@ -1,4 +1,4 @@
-"""Storages that are held too long: each kind of holder on a graph made for it."""
+"""Storages that are held too long: each kind of holder on a graph made for it, and graphs at the edge of the usual."""
 
 import re
 from itertools import pairwise

@@ -1,10 +1,11 @@
 """Two orders of one graph: what moved, which hazards that breaks, and where the numbers part.
 
-Expected pairs: a second implementation, which looks at tensors and not at a trace (`tests.ggml.swapped_pairs`);
+Expected pairs: a second implementation, which looks at tensors and not at a trace (`swapped_pairs`);
 expected steps: the bytes of both runs.
 """
 
 import random
+from collections.abc import Sequence
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -17,12 +18,14 @@ from hypothesis import strategies as st
 import kvviz
 from kvviz.explain.difference import align, order_change, value_change
 from kvviz.ggml.graph.compute_graph import ComputeGraph
+from kvviz.ggml.graph.op_effects import effects
+from kvviz.ggml.graph.tensor import Tensor
 from kvviz.ggml.order.what_if import Reordered, reorder
+from kvviz.trace.schema.regions import Level, overlap
 from kvviz.view.page_data.payload_lanes import MOST_BROKEN, lane_header
 from kvviz.widget import Pair
 from kvviz.widget.pair_widget import pair_labels
 from tests.ggml.seed_graphs import SEEDS
-from tests.ggml.swapped_pairs import swapped_pairs
 
 DATA = Path(__file__).parents[1] / "data" / "ggml"
 STORY = Path(__file__).parents[2] / "assets" / "models" / "storyteller" / "concat" / "model.onnx"
@@ -145,3 +148,22 @@ def test_two_orders_are_named_by_their_titles_and_share_one_cursor() -> None:
         pair.lane = 1
         assert pair.cursor == there
         assert found.trace.steps[there].node == found.before.steps[step].node
+
+
+def swapped_pairs(
+    nodes: Sequence[Tensor], order: Sequence[Tensor], level: Level = "exact"
+) -> list[tuple[str, Tensor, Tensor, Tensor, int]]:
+    """(kind, first, second, root, bytes) of each, in the order of the first list."""
+    new = {node: i for i, node in enumerate(order)}
+    touched = {node: effects(node) for node in nodes}
+    found: dict[tuple[str, Tensor, Tensor, Tensor], int] = {}
+    for first, second in combinations(nodes, 2):
+        for one in touched[first] if new[first] > new[second] else ():
+            for two in touched[second]:
+                root = one.tensor.root
+                if (one.writes or two.writes) and root is two.tensor.root:
+                    kind = "WAW" if one.writes and two.writes else "RAW" if one.writes else "WAR"
+                    count = overlap(one.region, two.region, level, root.nbytes)
+                    if count:
+                        found[kind, first, second, root] = found.get((kind, first, second, root), 0) + count
+    return [(*key, count) for key, count in found.items()]

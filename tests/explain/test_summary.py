@@ -1,4 +1,4 @@
-"""Counts, the missed list and the peak: that they add up, and that they say what happened."""
+"""Counts, the missed list and the peak: they add up, say what happened, and take work close to linear."""
 
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""DOT files of ggml_graph_dump_dot: what they say is read, and what they do not say is not made up."""
+"""DOT files: what those of ggml say is read and nothing made up; those that are written are exact and safe."""
 
 import html
 import json

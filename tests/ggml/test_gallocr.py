@@ -13,9 +13,8 @@ from kvviz.ggml.graph.memory_plan import EXTERNAL, VIEW, MemoryPlan
 from kvviz.ggml.graph.tensor import INPUT, OUTPUT, Tensor, new_tensor
 from kvviz.ggml.order.gallocr import Address, FreeBlocks, plan_memory
 from kvviz.trace import blockers as b
-from tests.ggml.recorded_lines import read_lines
 from tests.ggml.recordings import DATA, recording
-from tests.ggml.worst_case import reserved_graph
+from tests.ggml.worst_case import read_lines, reserved_graph
 
 OPS = json.loads((DATA / "ops.json").read_text("utf-8"))
 

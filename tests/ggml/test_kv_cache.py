@@ -1,4 +1,4 @@
-"""Cells of a KV cache: against llama.cpp itself, case by case, and what holds whatever is called."""
+"""Cells of a KV cache against llama.cpp, case by case, and the rows that recorded graphs store and read."""
 
 import doctest
 import gzip

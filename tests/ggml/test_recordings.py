@@ -1,4 +1,4 @@
-"""Hidden dependencies of real graphs: what an analysis by another program, and trying every pair, found in them."""
+"""Recorded graphs: their hidden dependencies, found by another program and by trying every pair, and their layers."""
 
 import json
 from collections import Counter

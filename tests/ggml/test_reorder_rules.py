@@ -138,6 +138,8 @@ def test_the_fixed_vulkan_rule_gives_random_graphs_the_order_that_ggml_gives_the
         assert [places[node] for node in new_order(graph, "vulkan fixed")] == order
 
 
+# A copy across back ends is made once, so a view that is read again after its root was written is read as it was.
+# No device was run: this is the scheduler's source as a model, and its sentences say so.
 def _twice(fresh: bool) -> tuple[ComputeGraph, dict[Tensor, str]]:
     """GPU reads a view, CPU writes its root, GPU reads the view, or a fresh one, again."""
     ctx = Context()

@@ -1,4 +1,4 @@
-"""Graphs run node by node, and leave a recording that every reader takes."""
+"""Graphs run node by node, in the order of their expansion, and in memory that the allocator planned."""
 
 import numpy as np
 import pytest
@@ -88,6 +88,7 @@ def test_the_gradient_of_a_copy_goes_to_what_was_copied_as_in_ggmls_backward_pas
     assert kvviz.hazards(graph) == ()
 
 
+# Expected values of planned runs: ggml, run on these graphs.
 def _inputs() -> tuple[Context, Tensor, Tensor]:
     ctx = Context()
     x, y = (ctx.new_tensor("f32", 256, name=name, data=value) for name, value in (("x", 3), ("y", 1)))

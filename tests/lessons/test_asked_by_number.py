@@ -1,4 +1,4 @@
-"""Questions of the lessons by their number, the code of a score, and numbers as people say them."""
+"""Questions of the lessons by their number, the code of a score, numbers as people say them, the quickstart's own."""
 
 import re
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Fixed caches in one's own hands: what the lessons on them stand on."""
+"""Fixed caches in one's own hands, and loops on a device: what the lessons on them stand on."""
 
 import runpy
 from pathlib import Path

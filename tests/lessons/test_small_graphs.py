@@ -1,4 +1,4 @@
-"""Graphs that lessons write as text, and what they print of a run."""
+"""Graphs that lessons write as text, what they print of a run, and tables."""
 
 import re
 from pathlib import Path

@@ -41,34 +41,6 @@ def side(page: FilePage, number: int) -> Locator:
     return page.kv("orders").locator(f'[data-side="{number}"] [data-kv="order-op"]')
 
 
-def names(page: FilePage, number: int) -> list[str | None]:
-    return [row.get_attribute("title") for row in side(page, number).all()]
-
-
-def here(page: FilePage) -> list[str | None]:
-    """The op that is marked on each side."""
-    return [
-        page.kv("orders").locator(f'[data-side="{number}"] [aria-current]').get_attribute("title") for number in (0, 1)
-    ]
-
-
-def test_both_orders_are_listed_and_one_cursor_is_on_the_same_op_of_both(page: FilePage, orders: Reordered) -> None:
-    before, after = ([step.node for step in trace.steps] for trace in (orders.before, orders.trace))
-    assert (names(page, 0), names(page, 1)) == (before, after)
-    # when it goes on, and to an op of the other list
-    for step in (1, 2):
-        page.expect_step(step)
-        assert here(page) == [before[step]] * 2
-        page.kv("next").click()
-    side(page, 1).nth(0).click()
-    page.expect_step(ORDER[0])
-    assert here(page) == [after[0]] * 2
-    # and the other lane is shown at the same op
-    page.kv("lane-name").nth(1).click()
-    page.expect_step(0)
-    assert here(page) == [after[0]] * 2
-
-
 def test_what_breaks_is_said_where_it_does(page: FilePage) -> None:
     expect(page.kv("lane-broken")).to_have_text("✕ 1 broken")
     expect(page.kv("order-moved")).to_have_attribute("data-broken", "1")

@@ -117,25 +117,6 @@ def test_next_at_the_recorded_end_runs_one_more_op(debugger: DebuggerPage) -> No
     expect(debugger.kv("sentence")).to_contain_text(f"Step {end}: ")
 
 
-def test_an_op_chosen_from_the_frontier_runs_next(debugger: DebuggerPage) -> None:
-    # given the live edge with a choice
-    debugger.press("End")
-    debugger.expect_step(debugger.python("len(t.steps)") - 1)
-    for _ in range(40):
-        if debugger.kv("frontier-row").count() > 1:
-            break
-        end = debugger.step
-        debugger.kv("next").click()
-        debugger.expect_step(end + 1)
-    end = debugger.step
-    rows = debugger.kv("frontier-row")
-    names = [(row.get_attribute("title") or "").split(": ran as")[0] for row in rows.all()]
-    assert names == debugger.python("list(d.frontier())")
-    rows.last.locator('[data-kv="run-next"]').click()
-    debugger.expect_step(end + 1)
-    assert debugger.python("t.steps[-1].node") == names[-1]
-
-
 @pytest.mark.parametrize(("width", "theme"), [(600, "dark"), (1000, "light"), (1400, "dark")])
 def test_it_fits_its_width_in_both_themes(
     notebook: NotebookPage, debugger: DebuggerPage, theme: str, width: int

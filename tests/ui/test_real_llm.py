@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Literal
 
@@ -64,28 +63,6 @@ def test_the_page_gets_all_runs_in_less_than_250_kb(debugger: DebuggerPage) -> N
     expect(debugger.root).to_contain_text("Paris")
 
 
-def test_a_run_without_steps_says_totals_only(debugger: DebuggerPage) -> None:
-    to_run(debugger, BARE)
-    expect(debugger.root).to_have_attribute("data-bare", str(BARE))
-    expect(debugger.kv("step-number")).to_contain_text("totals only")
-    expect(debugger.kv("totals-why")).to_contain_text("were not recorded")
-    row = debugger.root.locator(f'[data-kv="run-row"][data-id="{BARE}"]')
-    expect(row).to_have_attribute("aria-current", "step")
-
-
-def test_a_run_with_detail_shows_its_steps(debugger: DebuggerPage) -> None:
-    first = debugger.python(f"t.runs[{STEPWISE}].first")
-    to_run(debugger, STEPWISE)
-    expect(debugger.root).not_to_have_attribute("data-bare", re.compile(".*"))
-    assert first <= debugger.step < first + OPS
-    # and of the op that writes the first cache the page says that nothing was moved
-    step = debugger.python(
-        "next(s.index for s in t.steps[t.runs[150].first : t.runs[150].last] if t.caches[0].output in s.outputs)"
-    )
-    debugger.goto(step)
-    expect(debugger.kv("sentence")).to_contain_text("appended 1 row")
-
-
 MOVES = {"step": (pace.PRESS_KEYS, pace.STEP), "drag": (pace.DRAG_STEPS, pace.DRAG)}
 
 
@@ -100,27 +77,6 @@ def test_moving_the_cursor_is_fast(debugger: DebuggerPage, script: str, limit: f
 def test_dragging_over_all_runs_is_fast_with_the_caches_in_view(debugger: DebuggerPage, caches: CachePage) -> None:
     caches.to_run(0)
     assert pace.cost_of(debugger.root, pace.DRAG_RUNS, 128) < pace.DRAG
-
-
-def test_sixty_caches_are_listed_and_each_row_of_one_can_be_read(debugger: DebuggerPage, caches: CachePage) -> None:
-    caches.to_run(STEPWISE)
-    debugger.goto(debugger.python(f"t.runs[{STEPWISE}].first"))
-    expect(caches.kv("cache-row")).to_have_count(60)
-    # then the legend says how it is filled: before the op that stores a row, and at the end of the run
-    for last, stored in ((False, "pending"), (True, "written")):
-        if last:
-            debugger.goto(debugger.python(f"t.runs[{STEPWISE}].last - 1"))
-            expect(caches.root.locator('[data-kv="cache-state"][data-id="written"] b')).to_have_text("1")
-        states = caches.states()
-        assert sum(states.values()) == ROOM
-        assert states[stored] == 1 and states["reserved"] == ROOM - PROMPT - STEPWISE
-    # and each row tells its token, in every head
-    for row, state in ((PROMPT + STEPWISE - 1, "written by this run"), (10, "holds a token"), (208, "never written")):
-        for head in (0, 2):
-            told = caches.point(row, ROOM, head)
-            assert state in told
-            if row < PROMPT + STEPWISE:
-                assert f"token “{debugger.python(f't.words[{row}].strip()')}" in told.replace("“ ", "“")
 
 
 def readable(box: Locator) -> bool:

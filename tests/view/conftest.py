@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from html.parser import HTMLParser
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,44 @@ HOSTILE = (
     "x" * 10_000,
     "ναμε 层 🦉",
 )
+
+
+class Html(HTMLParser):
+    """What a text of HTML holds; ``nested`` says whether each end tag is that of the element that is open."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.nested = True
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str | None]] = []
+        self.open: list[tuple[str, str]] = []  # tag and id
+        self.texts: list[tuple[str, str, str]] = []  # tag and id of the element, and the text
+        self.cells: list[str] = []  # of tables
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += attrs
+        if tag not in ("meta", "img"):
+            self.open.append((tag, dict(attrs).get("id") or ""))
+        if tag in ("td", "th"):
+            self.cells.append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        self.nested &= self.open.pop()[0] == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open:
+            self.texts.append((*self.open[-1], data))
+        if self.cells:
+            self.cells[-1] += data
+
+    def of(self, name: str) -> list[str]:
+        """Texts of the elements of a tag."""
+        return [text for tag, _, text in self.texts if tag == name]
+
+    def by_id(self, name: str) -> str:
+        return "".join(text for _, key, text in self.texts if key == name)
 
 
 def plain(i: int) -> str:

@@ -6,7 +6,6 @@ import json
 import lzma
 import re
 from collections.abc import Iterator
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
@@ -19,34 +18,9 @@ from kvviz.view.page_data.payload import payload
 from kvviz.view.perfetto import export_perfetto, perfetto_events
 from tests.ui.browser import chromium, find_browser
 from tests.ui.test_device_lanes import recorded
-from tests.view.conftest import HOSTILE
+from tests.view.conftest import HOSTILE, Html
 
 OUTSIDE = re.compile(r"""(?:src|href|action)\s*=\s*["'](?!data:|#)|@import|url\((?!["']?(?:data:|#))""")
-
-
-class Page(HTMLParser):
-    """Tags and texts of a page."""
-
-    def __init__(self, html: str) -> None:
-        super().__init__()
-        self.texts: dict[str, list[str]] = {}
-        self.by_id: dict[str, str] = {}
-        self._open: list[tuple[str, str]] = []
-        self.feed(html)
-
-    def handle_starttag(self, tag: str, attrs: list) -> None:
-        self._open.append((tag, dict(attrs).get("id") or ""))
-        if tag in ("meta", "img"):
-            self._open.pop()
-
-    def handle_endtag(self, tag: str) -> None:
-        self._open.pop()
-
-    def handle_data(self, data: str) -> None:
-        if self._open:
-            tag, name = self._open[-1]
-            self.texts.setdefault(tag, []).append(data)
-            self.by_id[name] = self.by_id.get(name, "") + data
 
 
 @pytest.fixture
@@ -76,9 +50,9 @@ def unpacked(text: str) -> bytes:
     return bytes(found[: len(text) * 13 // 16])
 
 
-def texts(page: Page) -> dict[str, str]:
+def texts(page: Html) -> dict[str, str]:
     """The page's scripts and its style sheet by name."""
-    packed = unpacked(page.by_id["kvviz-modules"])
+    packed = unpacked(page.by_id("kvviz-modules"))
     form = [{"id": lzma.FILTER_LZMA1, "lc": 2, "lp": 0, "pb": 0}]
     raw = lzma.decompress(packed[4:], lzma.FORMAT_RAW, filters=form)
     assert len(raw) == int.from_bytes(packed[:4], "big")
@@ -86,8 +60,8 @@ def texts(page: Page) -> dict[str, str]:
 
 
 def test_the_page_holds_the_whole_trace(trace: Trace, bundle: bytes) -> None:
-    page = Page(to_html(trace))
-    assert unpacked(page.by_id["kvviz-payload"]) == payload(trace)
+    page = Html(to_html(trace))
+    assert unpacked(page.by_id("kvviz-payload")) == payload(trace)
     parts = texts(page)
     assert parts["kvviz"].encode() == bundle
 
@@ -106,10 +80,10 @@ def test_the_page_names_nothing_outside_of_itself(decoded: Trace) -> None:
 
 
 def test_a_hostile_title_stays_a_title(hostile: Trace) -> None:
-    page = Page(to_html(hostile))
-    assert page.texts["title"] == [HOSTILE[0]]
-    assert page.texts["h1"] == [HOSTILE[0]]
-    assert len([text for text in page.texts["script"] if "alert" in text]) == 0
+    page = Html(to_html(hostile))
+    assert page.of("title") == [HOSTILE[0]]
+    assert page.of("h1") == [HOSTILE[0]]
+    assert len([text for text in page.of("script") if "alert" in text]) == 0
 
 
 def test_without_scripts_there_is_a_picture_and_a_table(decoded: Trace) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from html import escape
-from html.parser import HTMLParser
 
 import numpy as np
 import pytest
@@ -21,6 +20,7 @@ from kvviz.report.finding_groups import held_groups
 from kvviz.trace.units import size
 from tests.decode.small import ROWS, tensor_scatter
 from tests.graph.build import MODELS, model, node
+from tests.view.conftest import Html
 
 
 def block(text: str, start: str) -> list[str]:
@@ -291,34 +291,10 @@ def test_totals_are_told_by_their_names_in_every_form(copying: kvviz.Trace) -> N
             assert re.search(rf"\b{FIGURES[key][0]}\b", text, re.IGNORECASE), (form, key)
 
 
-class Reader(HTMLParser):
-    """Tags, attributes and text, and whether all tags were closed in order."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.tags: list[str] = []
-        self.attributes: list[tuple[str, str | None]] = []
-        self.open: list[str] = []
-        self.texts: list[str] = []
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        self.attributes += attrs
-        self.open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if self.open and self.open[-1] != "style":
-            self.texts.append(data)
-
-
 def test_the_report_is_html_of_its_own_without_scripts(trace: kvviz.Trace) -> None:
     text = report_html(explain(trace))
-    page = Reader(text)
-    assert not page.open and len(text) < 20_000
+    page = Html(text)
+    assert page.nested and not page.open and len(text) < 20_000
     assert not {"script", "link", "img", "iframe", "object"} & set(page.tags)
     assert not [name for name, _ in page.attributes if name.startswith("on") or name in ("href", "src")]
     assert "url(" not in text and "//" not in text.replace("/model/", "").partition("</style>")[0]
@@ -333,7 +309,7 @@ def test_colours_come_from_the_notebook_s_theme(decoded: kvviz.Trace) -> None:
 
 def test_numbers_reasons_and_fixes_are_those_of_the_report(copying: kvviz.Trace) -> None:
     report = explain(copying)
-    told = " ".join(Reader(report_html(report)).texts)
+    told = " ".join(text for tag, _, text in Html(report_html(report)).texts if tag != "style")
     assert f"Findings: missed ops spent {size(report.counts.missed_bytes)}; " in told
     assert f"Peak: {size(copying.peak_bytes)} at step {report.peak.step:,}" in told
     for group, nbytes in report.peak.groups.items():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from html.parser import HTMLParser
 
 import pytest
 
@@ -12,30 +11,12 @@ from kvviz.explain.sentences import sentence
 from kvviz.report.faces.steps_table import COLUMNS, Table, steps_table
 from kvviz.trace.recording import Trace
 from tests.trace.recordings import two_lanes
+from tests.view.conftest import Html
 
 
 @pytest.fixture(scope="module")
 def timed() -> Trace:
     return two_lanes()
-
-
-class Cells(HTMLParser):
-    """Texts of all cells, and every tag that occurs."""
-
-    def __init__(self, html: str) -> None:
-        super().__init__()
-        self.tags: set[str] = set()
-        self.cells: list[str] = []
-        self.feed(html)
-
-    def handle_starttag(self, tag: str, attrs: list) -> None:
-        self.tags.add(tag)
-        if tag in ("td", "th"):
-            self.cells.append("")
-
-    def handle_data(self, data: str) -> None:
-        if self.cells:
-            self.cells[-1] += data
 
 
 def test_there_is_one_row_for_every_step_with_its_numbers(trace: Trace) -> None:
@@ -73,8 +54,8 @@ def test_of_a_long_table_text_shows_both_ends(copying: Trace) -> None:
 
 def test_html_has_a_heading_for_every_column_and_no_script(hostile: Trace) -> None:
     table = steps_table(hostile)
-    seen = Cells(table.html())
-    assert seen.tags == {"table", "caption", "thead", "tbody", "tr", "th", "td"}
+    seen = Html(table.html())
+    assert set(seen.tags) == {"table", "caption", "thead", "tbody", "tr", "th", "td"}
     assert len(seen.cells) == (len(hostile.steps) + 1) * len(COLUMNS)
     assert max(map(len, seen.cells)) <= 160
 
@@ -121,4 +102,4 @@ def test_what_is_missing_is_named(decoded: Trace, monkeypatch: pytest.MonkeyPatc
 
 def test_an_empty_table_has_its_headings() -> None:
     assert str(Table([])).split()[:3] == ["step", "run", "frame"]
-    assert Cells(Table([]).html()).cells[0] == "step"
+    assert Html(Table([]).html()).cells[0] == "step"

@@ -1,4 +1,4 @@
-"""The policy ``onnxruntime`` end to end: results, memory where onnxruntime takes it, reasons, donated inputs."""
+"""The policy ``onnxruntime`` end to end: results, memory, reasons, donated inputs, and what it does not follow."""
 
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from tests.engine.graphs import graph_of, proto_of
 from tests.engine.ort.models import FILES, IDS, real_model, stored_inputs, without_dead_nodes
 from tests.engine.ort.oracle import observe
 from tests.engine.ort.random_models import random_model
-from tests.graph.build import graph, model, node
+from tests.graph.build import model, node
 
 X = {"x": np.arange(6, dtype=np.float32).reshape(2, 3) + 1}
 
@@ -240,6 +240,8 @@ def test_the_policy_has_a_name_a_version_and_one_option() -> None:
         policy(speed=True)
 
 
+# ---- what onnxruntime does and the policy does not follow -----------------------------------------------------------
+
 ONES = {"x": np.ones((2, 3), np.float32)}
 
 
@@ -277,27 +279,3 @@ def test_an_operator_without_a_kernel_is_spelled_out_there_and_one_op_here() -> 
     ran, trace = both(model(nodes, ["x float 2 3"], ["y"], opset=18))
     assert len(ran) > 2 and "swish" not in ran
     assert [step.node for step in trace.steps] == ["first", "swish"]
-
-
-def test_half_precision_is_computed_in_single_there() -> None:
-    nodes = [node("Relu", "x", "h", name="first"), node("Sigmoid", "h", "y", name="second")]
-    ran, trace = both(model(nodes, ["x half 2 3"], ["y"], opset=18), {"x": np.ones((2, 3), np.float16)})
-    assert len(ran) == 4 and sum("Cast" in name for name in ran) == 2
-    assert [step.node for step in trace.steps] == ["first", "second"]
-
-
-def test_an_output_that_nobody_reads_dies_at_once_here() -> None:
-    nodes = [node("TopK", "x k", "v i", name="topk"), node("Neg", "v", "y", name="neg")]
-    _, trace = both(model(nodes, ["x float 2 3"], ["y"], opset=18, k=np.array([3])))
-    (_, indices) = trace.log[0].outs
-    assert indices is not None and indices.storage in trace.log[0].freed
-
-
-def test_a_scan_allocates_its_slices_here() -> None:
-    body = graph([node("Add", "s p", "s2", name="sum"), node("Neg", "s2", "o", name="out")],
-                 ["s float 3", "p float 3"], ["s2 float 3", "o float 3"])  # fmt: skip
-    nodes = [node("Scan", "w x", "last y", name="scan", body=body, num_scan_inputs=1)]
-    proto = model(nodes, ["x float 2 3"], ["last", "y"], opset=18, w=np.zeros(3, np.float32))
-    _, trace = both(proto)
-    assert observe(proto, ONES).allocated["out"] == 0
-    assert [step.allocated for step in trace.steps if step.node == "out"] == [12, 12]

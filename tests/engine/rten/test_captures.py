@@ -68,21 +68,6 @@ def test_a_value_that_is_lent_because_others_read_it_has_no_rule_to_name() -> No
     np.testing.assert_allclose(trace.outputs["z"], -np.exp(numbers(64)), rtol=1e-5)
 
 
-def test_a_loop_copies_what_it_is_handed_over_for_every_iteration() -> None:
-    trace = traced(LOOP)
-    assert how(trace, "a") == ["captured by value"] * 3
-    outer = step_of(trace, "a").outs[0].storage
-    inner = [step for step in trace.steps if step.node == "inner"]
-    # Each iteration overwrites a copy of its own; the outer value stays as it is until the loop is done.
-    assert [step.decision.taken for step in inner] == [("a",)] * 3
-    assert len({step.outs[0].storage for step in inner} | {outer}) == 4
-    loop = step_of(trace, "loop")
-    assert (loop.copied, loop.written) == (3 * BLOCK, 3 * BLOCK)
-    assert outer in loop.freed
-    # Beside the input and the outer value: the initial value, this iteration's copy and the last iteration's.
-    assert [step.live_bytes // BLOCK for step in inner] == [4, 5, 5]
-
-
 @pytest.mark.parametrize("lengths", [[5, 5], [5, 3]])
 def test_a_grouped_past_is_appended_to_where_every_entry_of_the_batch_is_full(lengths: list[int]) -> None:
     # given a batch of two whose pasts are all rows of the block, or of which one holds fewer

@@ -1,4 +1,4 @@
-"""rten counts the uses of a value in a byte: 255 is never counted down, so such a value stays and is left alone."""
+"""What rten's buffers tell: uses counted in a byte, and outputs with more room than they need."""
 
 import numpy as np
 import onnx
@@ -95,6 +95,8 @@ def test_a_value_of_255_uses_is_lent_to_a_body() -> None:
     assert readers_in_place(trace) == []
 
 
+# Recorded in tests/data/rten: a Range pushes its elements one by one, to a vector that begins with room for four and
+# doubles; a Shape of some of the dimensions takes room for all of them.
 def appended(maker: list[onnx.NodeProto], rows: int, *values: str, **feeds: np.ndarray) -> kvviz.Trace:
     """Run some nodes that make ``r``, and a Concat that appends so many rows to it."""
     proto = model([*maker, node("Concat", "r t", "y", axis=0)], [*values, "t int64 ?"], ["y"])
