@@ -46,26 +46,6 @@ def test_caches_and_writers_of_the_exported_models_are_found(path: Path) -> None
         assert pair.ops == (tuple(writers.values()) if isinstance(writers, dict) else (writers,))
 
 
-@pytest.mark.parametrize(
-    ("form", "protocol", "axis", "writer"),
-    [
-        ("concat", "growing", 2, "Concat"),
-        ("merged_if", "growing", 2, "Concat"),
-        ("static_scatter_nd", "static", 2, "Transpose<-ScatterND"),
-        ("attention_23", "growing", 2, "Concat"),
-        ("attention_24", "growing", 2, "Attention"),
-        ("tensor_scatter", "static", 1, "TensorScatter"),
-        ("gqa", "growing", 2, "com.microsoft.GroupQueryAttention"),
-        ("gqa_int4", "growing", 2, "com.microsoft.GroupQueryAttention"),
-    ],
-)
-def test_every_form_of_the_storyteller_has_its_protocol(form: str, protocol: str, axis: int, writer: str) -> None:
-    found = cache_pairs(load(MODELS / "storyteller" / form / "model.onnx"))
-    assert sorted(p.name for p in found) == sorted(f"{k}.{kind}" for k in range(3) for kind in ("key", "value"))
-    assert {(p.protocol, p.axis) for p in found} == {(protocol, axis)}
-    assert all(writer in p.ops for p in found)
-
-
 @pytest.mark.parametrize("path", [p for p in FILES if p.name == "model.onnx"], ids=file_id)
 def test_caches_have_grown_or_stayed_in_the_recorded_runs_as_the_protocol_says(path: Path) -> None:
     # given arrays recorded from onnxruntime for the first decode step
