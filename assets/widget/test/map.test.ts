@@ -1,19 +1,12 @@
 // The memory map: lives, and where they stand.
-import { readdirSync, readFileSync } from "node:fs";
 import { describe, expect, test } from "vitest";
 import { buildIndex } from "../src/index.js";
 import { addressed, inOrder, layout, lives, notches, stack, type Lives, type Sort } from "../src/mapdata.js";
 import { capacity, numberOf, type Trace } from "../src/replay.js";
-import { read, unpack } from "../src/wire.js";
+import { unpack } from "../src/wire.js";
 import { llama } from "./mock.js";
-import { stepOf, trace } from "./traces.js";
+import { golden, NAMES, stepOf, trace } from "./traces.js";
 
-const FOLDER = new URL("golden/", import.meta.url);
-const names = readdirSync(FOLDER).filter((file) => file.endsWith(".payload") && !/^(plan|caches)/.test(file));
-async function golden(name: string): Promise<Trace> {
-  const p = unpack((await read(readFileSync(new URL(name, FOLDER))))!);
-  return { p, x: buildIndex(p) };
-}
 const SORTS: Sort[] = ["lifetime", "bytes", "birth", "address"];
 
 /** Pairs of lives that are alive at one step and share bytes of one band; by a sweep over time, not as the layout does it. */
@@ -32,7 +25,7 @@ function overlaps(t: Trace, sort: Sort): string[] {
   return found;
 }
 
-describe.each(names)("the map of %s", (name) => {
+describe.each(NAMES)("the map of %s", (name) => {
   test("has all bytes that are live, at 200 cursors", async () => {
     const t = await golden(name);
     const l = lives(t);
