@@ -82,13 +82,6 @@ def test_structure_wins_over_names() -> None:
     assert {p.input: p.output for p in found.values()} == {"past.0.key": "present_b", "past.1.key": "present_a"}
 
 
-@pytest.mark.parametrize("axis", [2, -2])
-def test_a_computed_value_appended_to_an_input_grows_it(axis: int) -> None:
-    nodes = [node("Neg", "x", "n"), node("Concat", "a n", "b", axis=axis, name="append")]
-    pair = only(pairs(nodes, ["a float 1 2 s 8", "x float 1 2 1 8"], ["b float 1 2 t 8"]))
-    assert (pair.input, pair.output, pair.protocol, pair.axis, pair.writer) == ("a", "b", "growing", 2, ("append",))
-
-
 def test_a_window_drops_old_rows() -> None:
     nodes = [node("Concat", "k_cache x", "all", axis=2), node("Slice", "all start end axes", "k_cache_out")]
     inputs = ["k_cache float 1 2 16 8", "x float 1 2 1 8"]
