@@ -12,7 +12,6 @@ from onnx.backend.test.loader import load_model_tests
 
 import kvviz
 from kvviz.errors import UnsupportedOpsError
-from tests.ops.ort_oracle import one_node_model, ort_run
 
 # Expected numbers that were drawn at random, so that no two implementations agree.
 RANDOM = {f"test_bernoulli{kind}{form}" for kind in ("", "_double", "_seed") for form in ("", "_expanded")}
@@ -134,30 +133,3 @@ def test_the_gradients_that_nobody_has_are_named() -> None:
     case = next(c for c in load_model_tests(kind="simple") if c.name == "test_gradient_of_add")
     with pytest.raises(UnsupportedOpsError, match=r"ai\.onnx\.preview\.training\.Gradient"):
         kvviz.run(kvviz.load(Path(case.model_dir) / "model.onnx"), {})
-
-
-def compare(op: str, inputs: list[np.ndarray], opset: int, **attributes: Any) -> None:
-    trace = kvviz.run(
-        kvviz.load(one_node_model(op, inputs, opset=opset, **attributes)),
-        {f"x{i}": plain(x) for i, x in enumerate(inputs)},
-        poison=True,
-    )
-    assert_alike(trace.outputs["y0"], ort_run(op, inputs, opset=opset, **attributes)[0], 1e-5, 1e-6)
-
-
-@pytest.mark.parametrize("op", ["Softmax", "LogSoftmax", "Hardmax"])
-@pytest.mark.parametrize("opset", [9, 11, 13])
-@pytest.mark.parametrize("axis", [0, 1, 2, -1, None])
-def test_the_softmax_family_works_on_the_flattened_tail_before_opset_13(op: str, opset: int, axis: int | None) -> None:
-    if axis == -1 and opset == 9:
-        axis = 2  # negative axes came with opset 11
-    x = np.random.default_rng(0).standard_normal((3, 4, 5)).astype(np.float32)
-    compare(op, [x], opset, **({} if axis is None else {"axis": axis}))
-
-
-@pytest.mark.parametrize(("shape", "axis"), [((64, 256), 1), ((256, 64), 0), ((3, 100, 4), 1), ((2, 3, 300), -1)])
-def test_elements_are_gathered_along_axes_longer_than_64(shape: tuple[int, ...], axis: int) -> None:
-    rng = np.random.default_rng(0)
-    x = rng.standard_normal(shape).astype(np.float32)
-    picked = [7 if n == shape[axis] and n > 64 else n for n in shape]
-    compare("GatherElements", [x, rng.integers(-shape[axis], shape[axis], picked)], 13, axis=axis)

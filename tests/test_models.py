@@ -250,16 +250,3 @@ def test_a_recurrent_model_is_streamed_chunk_by_chunk() -> None:
     assert [r["speech_probs"].tobytes() for r in trace.results] == [r["speech_probs"].tobytes() for r in never.results]
     assert {kept.protocol for kept in trace.caches} == {"state"}
     assert sum(trace.outputs[c.output].nbytes for c in trace.caches) == meta["mechanics"]["state_bytes"]
-
-
-@pytest.mark.parametrize("name", ["storyteller/concat", "o01_optimum_llama"], scope="module")
-def test_a_batch_padded_on_the_left_gives_what_each_prompt_gives_alone(name: str) -> None:
-    prompt = reference(name)["prompt"].tolist()
-    prompts = [prompt, prompt[:2], prompt[1:]]
-    graph = graph_of(name)
-    together = kvviz.decode(graph, prompts, 8, poison=True, progress=False)
-    for row, alone in enumerate(prompts):
-        single = kvviz.decode(graph, alone, 8, progress=False)
-        assert together.batch_tokens[row] == single.tokens
-        for first, second in zip(together.logits, single.logits, strict=True):
-            assert_close(first[row], second[0])

@@ -4,23 +4,20 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from onnx import TensorProto, helper
 
 import kvviz
 from kvviz.graph.model import Graph
+from tests.graph.build import model, node
 
 Inputs = dict[str, Sequence[int | str]]
 
 
 def graph(nodes: Sequence[tuple[str, str, str]], inputs: Inputs, outputs: Sequence[str], **weights: Any) -> Graph:
     """A graph of float32; a node is (op, names of inputs, name of the output)."""
-    made = [helper.make_node(op, given.split(), [out]) for op, given, out in nodes]
-    shape = list(next(iter(inputs.values())))
-    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, list(dims)) for name, dims in inputs.items()]
-    results = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [None] * len(shape)) for name in outputs]
-    kept = [helper.make_tensor(n, helper.np_dtype_to_tensor_dtype(v.dtype), v.shape, v) for n, v in weights.items()]
-    body = helper.make_graph(made, "program", values, results, kept)
-    return kvviz.load(helper.make_model(body, opset_imports=[helper.make_opsetid("", 18)], ir_version=9))
+    values = [f"{name} float {' '.join(map(str, dims))}" for name, dims in inputs.items()]
+    unknown = " ?" * len(next(iter(inputs.values())))
+    results = [f"{name} float{unknown}" for name in outputs]
+    return kvviz.load(model([node(*one) for one in nodes], values, results, **weights), name="program")
 
 
 def chain(shape: Sequence[int | str] = (64, 128)) -> Graph:

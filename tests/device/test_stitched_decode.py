@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper
 
 import kvviz
 from kvviz.device import Device, DeviceProgram, Handle
+from tests.graph.build import model, node
 
 STORY = Path(__file__).parents[2] / "assets" / "models" / "storyteller"
 PROMPT, NEW = [5, 17, 33, 9], 6
@@ -21,13 +21,11 @@ def story(form: str) -> Any:
     return kvviz.load(STORY / form / "model.onnx")
 
 
-def small(op: str, inputs: dict[str, Any], axis: int | None = None) -> Any:
+def small(op: str, inputs: dict[str, Any], **attributes: Any) -> Any:
     """A program of one op over int64: a position that goes on, a mask that grows."""
-    node = helper.make_node(op, list(inputs), ["next"], **({} if axis is None else {"axis": axis}))
-    values = [helper.make_tensor_value_info(name, TensorProto.INT64, shape) for name, shape in inputs.items()]
-    result = helper.make_tensor_value_info("next", TensorProto.INT64, [1, None] if axis else inputs["p"])
-    body = helper.make_graph([node], f"next by {op}", values, [result])
-    return kvviz.load(helper.make_model(body, opset_imports=[helper.make_opsetid("", 18)], ir_version=9))
+    values = [f"{name} int64 {' '.join(str(dim or '?') for dim in shape)}" for name, shape in inputs.items()]
+    result = f"next int64{' ?' * len(next(iter(inputs.values())))}"
+    return kvviz.load(model([node(op, " ".join(inputs), "next", **attributes)], values, [result]), name=f"next by {op}")
 
 
 def carried(graph: Any) -> dict[str, str]:

@@ -32,7 +32,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--file", default="", help="only in files whose path holds this text")
     parser.add_argument("--line", default="", help="only in lines that hold this text")
     parser.add_argument("--limit", type=float, default=90.0, help="seconds for a fault (default: 90)")
-    parser.add_argument("--cold", action="store_true", help="import everything anew for every fault")
     parser.add_argument("--doubt", action="store_true", help="try those, too, that are listed as equivalent")
     parser.add_argument("--strict", type=float, metavar="PERCENT", help="fail where fewer are noticed")
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "faults.txt", help="where the report goes")
@@ -82,15 +81,13 @@ def _run(options: argparse.Namespace) -> int:
     print(f"{len(drawn)} of {len(found)} faults in {len(paths)} files, seed {options.seed}", flush=True)
     warm_up()
     with tempfile.TemporaryDirectory(prefix="kvviz-faults-") as folder:
-        report, share = _try_all(drawn, paths, Path(folder), options.limit, options.cold, options.doubt)
+        report, share = _try_all(drawn, paths, Path(folder), options.limit, options.doubt)
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.write_text("\n".join(report) + "\n", "utf-8")
     return 1 if options.strict is not None and share < options.strict else 0
 
 
-def _try_all(
-    drawn: list[Fault], paths: list[str], folder: Path, limit: float, cold: bool, doubt: bool
-) -> tuple[list[str], float]:
+def _try_all(drawn: list[Fault], paths: list[str], folder: Path, limit: float, doubt: bool) -> tuple[list[str], float]:
     """Try every fault in a copy of the project; gives the report, and how many in a hundred were noticed."""
     from tests.faults.cover import measured
     from tests.faults.equivalent import EQUIVALENT
@@ -105,7 +102,7 @@ def _try_all(
     cover = measured(root, probes, ROOT / "build" / "faults-cover.npz", log)
     shutil.rmtree(root)
     root = shutil.copytree(ROOT, folder / "faulty", ignore=_NOT_COPIED)
-    template = None if cold else Template(root, test_files(ROOT), folder / "template.txt")
+    template = Template(root, test_files(ROOT), folder / "template.txt")
     report: list[str] = []
     by: list[str] = []
     noticed = same = 0
@@ -129,8 +126,7 @@ def _try_all(
         ]
         report += lines
         print("\n".join(lines), flush=True)
-    if template is not None:
-        template.end()
+    template.end()
     count, minutes = len(drawn), (time.monotonic() - start) / 60
     share, others = 100 * noticed / max(count, 1), 100 * noticed / max(count - same, 1)
     told = f"{noticed} of {count} noticed: {share:.1f} %; {same} others change nothing; without them {others:.1f} %"

@@ -17,12 +17,6 @@ EQUIVALENT: dict[tuple[str, str, str, str], str] = {
         "if (len(self.runs) - self._whole > _STRIDE) and Kept.size(feeds) <= self.left // 8:",
     ): "every 65th run is kept whole in place of every 64th; a replay begins elsewhere and gives the same",
     (
-        "kvviz/trace/index/value_index.py",
-        "Index.outputs",
-        "if named is None:",
-        "if True:",
-    ): "the names are looked up anew each time instead of once",
-    (
         "kvviz/engine/plan.py",
         "PlannedNode.__init__",
         "self.plain = lone and self.views in ((), (0,))",
@@ -65,12 +59,6 @@ EQUIVALENT: dict[tuple[str, str, str, str], str] = {
         "self.lone_input = self.inputs[0] if len(self.inputs) == 1 else (1)",
     ): "an op without inputs runs on the reference evaluator's kernel, which names its inputs and so gets none",
     (
-        "kvviz/engine/plan.py",
-        "",
-        "KEEP = 1 << 30 # use count of a value that a frame never releases: weights, captures by reference",
-        "KEEP = 2 << 30 # use count of a value that a frame never releases: weights, captures by reference",
-    ): "a larger number that no count reaches",
-    (
         "kvviz/trace/records.py",
         "CacheRun",
         "stale: int = 0",
@@ -83,39 +71,15 @@ EQUIVALENT: dict[tuple[str, str, str, str], str] = {
         "foreign: bool = True",
     ): "every producer gives it",
     (
-        "kvviz/runtimes/ort/planned_buffers.py",
-        "Notes",
-        "bound: int = -1",
-        "bound: int = -2",
-    ): "no position is negative",
-    (
         "kvviz/trace/file/packed_file.py",
         "_write",
         "packs = len(data) <= _FREE or len(zlib.compress(data, level)) * _RATIO + _FREE > len(data)",
         "packs = len(data) <= _FREE or (len(zlib.compress(data, level)) * _RATIO - _FREE) > len(data)",
     ): "what is near the bound is not packed, and read all the same",
     (
-        "kvviz/caches/cache_meter.py",
-        "occupancy",
-        "reads = reads * (len(book.held) // len(reads))",
-        "reads = reads * ((len(book.held) * len(reads)))",
-    ): "the entries past the last one of the cache are not paired with any",
-    (
-        "kvviz/engine/plan.py",
-        "",
-        "KEEP = 1 << 30 # use count of a value that a frame never releases: weights, captures by reference",
-        "KEEP = 1 << 31 # use count of a value that a frame never releases: weights, captures by reference",
-    ): "a larger number that no count reaches",
-    (
         "kvviz/trace/records.py",
         "CacheRun",
         "reallocations: int = 0",
         "reallocations: int = 1",
     ): "every producer gives it",
-    (
-        "kvviz/ops/contrib_shapes.py",
-        "_gather_block",
-        'packed = 8 // int(node.attributes.get("bits", 4)) if _elem(types, 0) == onnx.TensorProto.UINT8 else 1',
-        'packed = 9 // int(node.attributes.get("bits", 4)) if _elem(types, 0) == onnx.TensorProto.UINT8 else 1',
-    ): "of 2, 4 and 8 bits as many go into nine as into eight",
 }

@@ -18,8 +18,9 @@ from tests.faults.mutate import Fault, apply
 from tests.faults.probes import Probes
 from tests.faults.template import Template
 
-# The first look: so many test files, and of each the quickest tests up to so many seconds.
-_FILES, _SECONDS, _TESTS = 4, 0.6, 20
+# Of a file, tests for so many seconds before those of the next one.
+_SECONDS = 0.6
+_FIRST = 40  # tests
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +72,7 @@ def try_fault(
     probes: Probes,
     limit: float,
     log: Path,
-    template: Template | None,
+    template: Template,
     noticed: list[str],
 ) -> Outcome:
     """Put a fault into the copy, run tests until one fails or the time is over, and take it out again.
@@ -82,27 +83,21 @@ def try_fault(
     path = root / fault.path
     source = path.read_text("utf-8")
     direct, others = tests_for(fault, cover, probes)
-    first = _first_look(fault, direct, cover)
-    later = [name for name in direct if name not in set(first)]
-    compiled = list((path.parent / "__pycache__").glob(f"{path.stem}.*.pyc"))
-    faulty = apply(source, fault)
-    looks = [first, _by_file(fault, later, cover), _by_file(fault, others, cover)]
+    chosen = list(dict.fromkeys([*_in_turn(fault, direct, cover, noticed), *_in_turn(fault, others, cover, [])]))
     inside = (fault.path, fault.statement) in probes.of
-    if inside and template is not None:
-        looks = [[*_in_turn(fault, direct, cover, noticed), *_in_turn(fault, others, cover, [])]]
+    compiled = list((path.parent / "__pycache__").glob(f"{path.stem}.*.pyc"))
+    faulty, out = apply(source, fault), log.with_suffix(".json")
     try:
         path.write_text(faulty, "utf-8")
         for one in compiled:
             one.unlink()
-        for chosen in looks:
+        # Where all has to be imported anew, first what a few files notice.
+        for names in [chosen] if inside else [chosen[:_FIRST], chosen[_FIRST:]]:
             left = limit - (time.monotonic() - start)
-            if not chosen or left <= 0:
+            if not names or left <= 0:
                 continue
-            tests = {name: cover.tests[name][0] for name in chosen}
-            out = log.with_suffix(".json")
-            status: int | None = -1
-            if inside and template is not None:
-                status = template.look((fault.path, source, faulty, tests, left), out)
+            tests = {name: cover.tests[name][0] for name in names}
+            status = template.look((fault.path, source, faulty, tests, left), out) if inside else -1
             if status == -1:
                 out.unlink(missing_ok=True)
                 status = run_pytest(root, list(dict.fromkeys(map(_file, tests))), Chosen(tests, out), left, log)
@@ -124,19 +119,6 @@ def _noticed(status: int | None, out: Path) -> tuple[str, str] | None:
         return by or "collection", why
     # 5: nothing was collected.
     return None if status in (0, 5, None) else ("the process", f"ended with {status}")
-
-
-def _first_look(fault: Fault, direct: list[str], cover: Cover) -> list[str]:
-    by_file: dict[str, list[str]] = {}
-    spent: dict[str, float] = {}
-    for name in direct:
-        file = _file(name)
-        spent[file] = spent.get(file, 0.0) + cover.tests[name][0]
-        chosen = by_file.setdefault(file, [])
-        if not chosen or (spent[file] <= _SECONDS and len(chosen) < _TESTS):
-            chosen.append(name)
-    ranked = sorted(by_file, key=lambda file: (_distance(fault, file), min(spent[file], _SECONDS)))
-    return [name for file in ranked[:_FILES] for name in by_file[file]]
 
 
 def _in_turn(fault: Fault, tests: list[str], cover: Cover, noticed: list[str]) -> list[str]:
@@ -162,18 +144,6 @@ def _in_turn(fault: Fault, tests: list[str], cover: Cover, noticed: list[str]) -
 def _distance(fault: Fault, file: str) -> int:
     """How far a test file is from the file with the fault: their folders have the same names."""
     return -sum(a == b for a, b in zip(Path(fault.path).parts[1:], Path(file).parts[1:]))
-
-
-def _by_file(fault: Fault, tests: list[str], cover: Cover) -> list[str]:
-    """Tests of one file together, so that what they share is set up once; the nearest and shortest files first."""
-    files: dict[str, list[str]] = {}
-    for name in tests:
-        files.setdefault(_file(name), []).append(name)
-
-    def rank(file: str) -> tuple[int, float]:
-        return _distance(fault, file), sum(cover.tests[name][0] for name in files[file])
-
-    return [name for file in sorted(files, key=rank) for name in files[file]]
 
 
 def _file(test: str) -> str:

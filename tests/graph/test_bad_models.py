@@ -68,9 +68,10 @@ def test_what_is_no_model_is_said_to_be_none(tmp_path: Path, content: bytes, say
         load(content)
 
 
-def test_a_missing_file_is_named() -> None:
-    with pytest.raises(LoadError, match=r"no file 'nowhere/m\.onnx'"):
-        load("nowhere/m.onnx")
+@pytest.mark.parametrize("path", ["nowhere/m.onnx", "m\0.onnx"])
+def test_a_missing_file_is_named(path: str) -> None:
+    with pytest.raises(LoadError, match=r"no file '(nowhere/)?m.*\.onnx'"):
+        load(path)
 
 
 def test_a_folder_names_the_models_in_it(tmp_path: Path) -> None:
@@ -138,19 +139,13 @@ def test_external_data_outside_of_the_folder_is_refused(tmp_path: Path, location
         load(path)
 
 
-def test_a_link_out_of_the_folder_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "secret").write_bytes(b"0" * 16)
-    path = external(tmp_path / "m", "link")
-    (tmp_path / "m" / "link").symlink_to(tmp_path / "secret")
-    with pytest.raises(LoadError, match="outside the model's folder"):
-        load(path)
-
-
-def test_a_linked_folder_out_of_the_folder_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("link", "location"), [("link", "link"), ("inside", "inside/secret")])
+def test_a_link_out_of_the_folder_is_refused(tmp_path: Path, link: str, location: str) -> None:
     (tmp_path / "elsewhere").mkdir()
-    (tmp_path / "elsewhere" / "secret").write_bytes(b"0" * 16)
-    path = external(tmp_path / "m", "inside/secret")
-    (tmp_path / "m" / "inside").symlink_to(tmp_path / "elsewhere")
+    secret = tmp_path / "elsewhere" / "secret"
+    secret.write_bytes(b"0" * 16)
+    path = external(tmp_path / "m", location)
+    (tmp_path / "m" / link).symlink_to(secret if link == location else secret.parent)
     with pytest.raises(LoadError, match="outside the model's folder"):
         load(path)
 
@@ -164,7 +159,7 @@ def test_a_link_within_the_folder_is_followed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("entries", "says"),
     [
-        ({"offset": "4"}, "bytes 4 to 20 .* only 16"),
+        ({"offset": "4"}, "bytes 4 to 20 .* only 16.*cut short or belongs to another model"),
         ({"offset": "99999999999999"}, "only 16"),
         ({"length": "12"}, "12 bytes .* needs 16"),
         ({"length": "9999"}, "needs 16"),
@@ -179,19 +174,11 @@ def test_external_data_of_the_wrong_size_is_refused(tmp_path: Path, entries: dic
         load(external(tmp_path / "m", **entries))
 
 
-def test_a_pointer_in_place_of_external_data_is_told_as_one(tmp_path: Path) -> None:
-    path = external(tmp_path / "m", offset="4096")
-    with pytest.raises(LoadError, match="cut short or belongs to another model"):
-        load(path)
+@pytest.mark.parametrize("entries", [{"offset": "4096"}, {}], ids=["shorter than the weights", "as long as they are"])
+def test_a_pointer_in_place_of_external_data_is_told_as_one(tmp_path: Path, entries: dict[str, str]) -> None:
+    path = external(tmp_path / "m", **entries)
     path.with_name("w.data").write_bytes(b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n")
     with pytest.raises(LoadError, match=r"'w.data', which is a Git LFS pointer, not the data; run git lfs pull"):
-        kvviz.run(load(path), {"x": np.ones(4, np.float32)})
-
-
-def test_a_pointer_as_long_as_the_weights_is_no_data_either(tmp_path: Path) -> None:
-    path = external(tmp_path / "m")
-    path.with_name("w.data").write_bytes(b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n")
-    with pytest.raises(LoadError, match="a Git LFS pointer, not the data"):
         kvviz.run(load(path), {"x": np.ones(4, np.float32)})
 
 

@@ -126,22 +126,6 @@ def test_an_unnamed_output_may_differ_from_its_cache_in_one_length(grown: str, i
 # Control inputs and logits
 
 
-def test_the_roles_of_the_real_models_inputs_are_known() -> None:
-    roles = {p.parent.name: control_inputs(load(p)) for p in FILES if p.name == "model.onnx"}
-    assert roles["o01_optimum_llama"] == {
-        name if name != "input_ids" else "tokens": name for name in ("input_ids", "attention_mask", "position_ids")
-    }
-    assert set(roles["o03_optimum1_merged_whisper"]) == {
-        "tokens",
-        "use_cache_branch",
-        "cache_position",
-        "encoder_hidden_states",
-    }
-    assert set(roles["tensor_scatter"]) == {"tokens", "position_ids", "write_indices", "nonpad_kv_seqlen"}
-    assert roles["static_scatter_nd"]["cache_position"] == "cache_position"
-    assert roles["o08_silero_vad_sequence"] == {}
-
-
 @pytest.mark.parametrize("path", [p for p in FILES if p.name == "model.onnx"], ids=file_id)
 def test_every_input_of_a_real_model_is_a_cache_or_has_a_role(path: Path) -> None:
     g = load(path)

@@ -46,26 +46,6 @@ def test_caches_and_writers_of_the_exported_models_are_found(path: Path) -> None
         assert pair.ops == (tuple(writers.values()) if isinstance(writers, dict) else (writers,))
 
 
-@pytest.mark.parametrize(
-    ("form", "protocol", "axis", "writer"),
-    [
-        ("concat", "growing", 2, "Concat"),
-        ("merged_if", "growing", 2, "Concat"),
-        ("static_scatter_nd", "static", 2, "Transpose<-ScatterND"),
-        ("attention_23", "growing", 2, "Concat"),
-        ("attention_24", "growing", 2, "Attention"),
-        ("tensor_scatter", "static", 1, "TensorScatter"),
-        ("gqa", "growing", 2, "com.microsoft.GroupQueryAttention"),
-        ("gqa_int4", "growing", 2, "com.microsoft.GroupQueryAttention"),
-    ],
-)
-def test_every_form_of_the_storyteller_has_its_protocol(form: str, protocol: str, axis: int, writer: str) -> None:
-    found = cache_pairs(load(MODELS / "storyteller" / form / "model.onnx"))
-    assert sorted(p.name for p in found) == sorted(f"{k}.{kind}" for k in range(3) for kind in ("key", "value"))
-    assert {(p.protocol, p.axis) for p in found} == {(protocol, axis)}
-    assert all(writer in p.ops for p in found)
-
-
 @pytest.mark.parametrize("path", [p for p in FILES if p.name == "model.onnx"], ids=file_id)
 def test_caches_have_grown_or_stayed_in_the_recorded_runs_as_the_protocol_says(path: Path) -> None:
     # given arrays recorded from onnxruntime for the first decode step
@@ -100,13 +80,6 @@ def test_structure_wins_over_names() -> None:
     nodes = [node("Concat", "past.1.key x", "present_a", axis=2), node("Concat", "past.0.key x", "present_b", axis=2)]
     found = pairs(nodes, inputs, ["present_a float b 2 t 8", "present_b float b 2 t 8"])
     assert {p.input: p.output for p in found.values()} == {"past.0.key": "present_b", "past.1.key": "present_a"}
-
-
-@pytest.mark.parametrize("axis", [2, -2])
-def test_a_computed_value_appended_to_an_input_grows_it(axis: int) -> None:
-    nodes = [node("Neg", "x", "n"), node("Concat", "a n", "b", axis=axis, name="append")]
-    pair = only(pairs(nodes, ["a float 1 2 s 8", "x float 1 2 1 8"], ["b float 1 2 t 8"]))
-    assert (pair.input, pair.output, pair.protocol, pair.axis, pair.writer) == ("a", "b", "growing", 2, ("append",))
 
 
 def test_a_window_drops_old_rows() -> None:

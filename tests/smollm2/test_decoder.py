@@ -82,22 +82,6 @@ def test_prompts_of_different_lengths_in_a_batch_are_continued_as_if_each_were_a
 
 
 @forms
-def test_the_caches_are_found_and_with_room_their_rows_are_appended_in_place(
-    form: str, folders: dict[str, Path]
-) -> None:
-    graph = kvviz.load(folders[form] / "model.onnx")
-    roomy = kvviz.decode(graph, PROMPT, COUNT, kv_capacity=32, progress=False)
-    tight = kvviz.decode(graph, PROMPT, COUNT, progress=False)
-    assert [cache.name for cache in roomy.caches] == ["0.key", "0.value", "1.key", "1.value"]
-    row = 2 * 16 * 4  # key heads, head size, bytes
-    for held, copied in zip(roomy.caches, tight.caches, strict=True):
-        assert held.protocol == "growing"
-        assert [run.valid for run in held.runs] == [len(PROMPT) + i for i in range(COUNT)]
-        assert [run.bytes_copied for run in held.runs] == [0] * COUNT
-        assert [run.bytes_copied for run in copied.runs[1:]] == [(len(PROMPT) + i) * row for i in range(COUNT - 1)]
-
-
-@forms
 def test_a_graph_is_valid_onnx_of_its_opset_with_modules_in_its_names(form: str, folders: dict[str, Path]) -> None:
     path = folders[form] / "model.onnx"
     onnx.checker.check_model(path, full_check=True)

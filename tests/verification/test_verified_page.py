@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 import kvviz
-from kvviz.cli import main
 from kvviz.graph.loading.tensors import Weights
 from kvviz.verification.session_record import observe
 from kvviz.verification.verified import Verification, bound_by
@@ -74,12 +73,6 @@ def test_work_is_counted_from_shapes(found: Verification) -> None:
     assert product.moved == left.nbytes + weight.nbytes + made.nbytes
     assert bound_by(10**12, 10, 1e6) == "compute" and bound_by(10, 10**11, 1e6) == "memory"
     assert bound_by(10, 10, 1e6) == "overhead"
-
-
-def test_the_command_writes_the_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "page.html"
-    assert main(["verify", str(MODEL), "--html", str(path)]) == 0
-    assert "as predicted" in capsys.readouterr().out and "kvviz-report" in path.read_text(encoding="utf-8")
 
 
 def test_the_report_on_the_prediction_ranks_what_was_missed_by_the_time_of_the_session() -> None:

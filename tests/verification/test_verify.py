@@ -16,7 +16,7 @@ from kvviz.errors import KvvizError
 from kvviz.graph.model import Graph
 from kvviz.runtimes.ort import refusal
 from tests.explain.test_fixes import file_id
-from tests.graph.build import MODELS
+from tests.graph.build import MODELS, model
 
 FILES = sorted(MODELS.rglob("*.onnx"))
 # Added, read twice, and in the blocked layout: 24 channels are whole blocks of 8, and not of 16.
@@ -166,10 +166,7 @@ def test_a_branch_without_a_node_is_taken_where_the_other_did_not_run(limit: flo
 @pytest.mark.parametrize("name", ["a,b", "a\nb", 'a"b,1', "é/🎉"])
 def test_a_node_may_have_any_name(name: str) -> None:
     nodes = [onnx.helper.make_node("Exp", ["x"], [name], name=name), onnx.helper.make_node("Neg", [name], ["y"])]
-    x, y = (onnx.helper.make_tensor_value_info(value, onnx.TensorProto.FLOAT, (64,)) for value in "xy")
-    graph = onnx.helper.make_graph(nodes, "g", [x], [y])
-    model = onnx.helper.make_model(graph, ir_version=8, opset_imports=[onnx.helper.make_opsetid("", 17)])
-    found = kvviz.verify(kvviz.load(model))
+    found = kvviz.verify(kvviz.load(model(nodes, ["x float 64"], ["y float 64"])))
     assert (found.agree, found.total, found.unknown) == (2, 2, ())
 
 

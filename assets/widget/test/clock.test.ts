@@ -1,15 +1,8 @@
 // Lanes by the producer's clock: of the device that is written by hand in tests/trace/recordings.py.
-import { readFileSync } from "node:fs";
 import { describe, expect, test } from "vitest";
 import { barAt, beside, clock, clockView, place, zoomTime, type Clock } from "../src/clockdata.js";
-import { buildIndex } from "../src/index.js";
-import type { Trace } from "../src/replay.js";
-import { read, unpack } from "../src/wire.js";
+import { golden } from "./traces.js";
 
-async function golden(name: string): Promise<Trace> {
-  const p = unpack((await read(readFileSync(new URL(`golden/${name}.payload`, import.meta.url))))!);
-  return { p, x: buildIndex(p) };
-}
 const device = async () => clock(await golden("device"))!;
 const lane = (c: Clock, name: string) => c.lanes.find((one) => one.name === name)!;
 

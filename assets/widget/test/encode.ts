@@ -5,7 +5,7 @@ export type Tables = Record<string, number[]>;
 
 const DOUBLES = new Set([
   "bind.offset", "bind.bytes", "storage.capacity", "step.live", "step.alloc", "step.copied", "step.written",
-  "out.offset", "out.bytes", "block.bytes", "grow.bytes", "storage.address",
+  "out.offset", "out.bytes", "block.bytes", "grow.bytes", "storage.address", "numbers", "scale",
 ]);
 
 /** `ends`: of a change, how many entries of the old column stay before and after the new ones. */

@@ -1,13 +1,13 @@
 // The steps of findings, and the state of the page while one of them is framed.
-import { readFileSync } from "node:fs";
 import { describe, expect, it } from "vitest";
 import { cost, partOf, series, stepsOfFinding } from "../src/evidence.js";
 import { History } from "../src/history.js";
 import { numberOf, opAt } from "../src/replay.js";
 import { Store, type Change } from "../src/store.js";
-import { read, unpack } from "../src/wire.js";
+import { unpack } from "../src/wire.js";
+import { bytes } from "./traces.js";
 
-const raw = (await read(readFileSync(new URL("golden/growing.payload", import.meta.url))))!;
+const raw = await bytes("growing.payload");
 
 function made() {
   const store = new Store(unpack(raw), -1, (run) => run());

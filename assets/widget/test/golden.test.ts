@@ -1,21 +1,16 @@
 // What Python says at many cursors of real traces, the page must say after it; written by tests/view/golden.py.
-import { readdirSync, readFileSync } from "node:fs";
 import { describe, expect, test } from "vitest";
 import { unpackCaches } from "../src/cachedata.js";
 import { use } from "../src/modules.js";
 import query from "../src/query.js";
 import * as debug from "../src/debug.js";
-import { buildIndex } from "../src/index.js";
 import { around } from "../src/participants.js";
 import { frontierAt, readyAt, unpackPlan } from "../src/planner.js";
 import { alive, capacity, frameAt, frontier, frontierFrame, generation, nodeStates, numberOf, outcome, placeOf, stack, type Trace } from "../src/replay.js";
-import { read, unpack } from "../src/wire.js";
 import { CODES, METERS, STATES } from "./codes.js";
+import { bytes, golden as recorded, NAMES } from "./traces.js";
 
-const FOLDER = new URL("golden/", import.meta.url);
-const unzipped = async (name: string) => (await read(readFileSync(new URL(name, FOLDER))))!;
-const json = async (name: string) => JSON.parse(new TextDecoder().decode(await unzipped(name)));
-const names = readdirSync(FOLDER).filter((file) => file.endsWith(".json.gz") && file !== "plan.json.gz").map((file) => file.replace(".json.gz", ""));
+const json = async (name: string) => JSON.parse(new TextDecoder().decode(await bytes(name)));
 
 type Move = "over" | "into" | "out" | "back";
 interface Golden {
@@ -71,12 +66,12 @@ function decision(t: Trace, step: number): Golden["decision"] {
 const sorted = (numbers: Iterable<number>) => [...numbers].sort((a, b) => a - b);
 
 test("ten traces are there, with 200 cursors of each that is long enough", () => {
-  expect(names.length).toBeGreaterThanOrEqual(10);
+  expect(NAMES.length).toBeGreaterThanOrEqual(10);
 });
 
-describe.each(names)("of %s", async (name) => {
-  const p = unpack(await unzipped(`${name}.payload`));
-  const t: Trace = { p, x: buildIndex(p) };
+describe.each(NAMES)("of %s", async (name) => {
+  const t = await recorded(name);
+  const { p } = t;
   const { states, stops } = (await json(`${name}.json.gz`)) as File;
   const each = (check: (golden: Golden, cursor: number) => void) => states.forEach((golden) => check(golden, golden.cursor));
 
@@ -136,13 +131,13 @@ describe.each(names)("of %s", async (name) => {
 });
 
 test("caches have the states and meters that made-up payloads have", async () => {
-  const d = unpackCaches(await unzipped("caches.payload"));
+  const d = unpackCaches(await bytes("caches.payload"));
   expect([d.states, d.meters]).toEqual([STATES, METERS]);
   expect(Math.max(...d.measured.rows_written)).toBeGreaterThan(0);
 });
 
 test("the frontier of a plan is Python's at every event", async () => {
-  const plan = unpackPlan(await unzipped("plan.payload"));
+  const plan = unpackPlan(await bytes("plan.payload"));
   const told = (await json("plan.json.gz")) as { phase: string; action: string; node: string | null; frontier: string[]; ready: string[] }[];
   const { p, e } = plan;
   const named = (nodes: number[]) => nodes.map((node) => p.graphs[0].nodes[node][0]);

@@ -1,14 +1,13 @@
 // The graph pane before it is painted: cards, where they lie, what is hit, what keeps its place.
-import { readdirSync, readFileSync } from "node:fs";
 import { describe, expect, test } from "vitest";
 import { anchorAt, arrange, blockFacts, CARDS_ONLY, cardsOf, clampPort, distance, fit, HEAD, headAt, keep, MOST_CARDS, rowAt, show, type Folds, type Level, type Port } from "../src/level.js";
 import { fromMini, mini, windowOf } from "../src/stage.js";
 import { iterations, sameIn } from "../src/crumbs.js";
 import { stepsOf } from "../src/replay.js";
 import { boxOf, hitIn, lineLook, sketchOf, step as walk } from "../src/sketchview.js";
-import { read, unpack, type Drawing, type Graph } from "../src/wire.js";
+import { type Drawing, type Graph } from "../src/wire.js";
 import { branches, llama } from "./mock.js";
-import { trace } from "./traces.js";
+import { golden, NAMES, trace } from "./traces.js";
 
 /** A graph of which only the blocks count. */
 function graph(titles: [title: string, layer: [string, number] | null][]): Graph {
@@ -241,9 +240,8 @@ describe("walking", () => {
 });
 
 describe("recorded models", () => {
-  const folder = new URL("golden/", import.meta.url);
-  test.each(readdirSync(folder).filter((f) => f.endsWith(".payload") && !/caches|plan/.test(f)))("%s is at most ten cards", async (file) => {
-    const p = unpack((await read(readFileSync(new URL(file, folder))))!);
+  test.each(NAMES)("%s is at most ten cards", async (name) => {
+    const { p } = await golden(name);
     for (const g of p.graphs) {
       const cards = cardsOf(g);
       expect(cards.length).toBeLessThanOrEqual(MOST_CARDS);

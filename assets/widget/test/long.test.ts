@@ -4,7 +4,7 @@ import { byRuns, curve, position, scaleOf, span, under } from "../src/curve.js";
 import { Commands, type Message } from "../src/commands.js";
 import { buildIndex } from "../src/index.js";
 import { memory } from "../src/bufferlist.js";
-import { bare, bareRuns, findStep, nodeStates, notHere, numberOf, placeOf } from "../src/replay.js";
+import { bare, bareRuns, findStep, notHere, placeOf } from "../src/replay.js";
 import { highest } from "../src/timeline.js";
 import { Store } from "../src/store.js";
 import { unpack } from "../src/wire.js";
@@ -35,15 +35,6 @@ describe("steps", () => {
     expect(notHere(WHOLE.p)).toBe("");
   });
 
-  test("keep the numbers that they have in the whole recording, and show the same", () => {
-    for (let step = 0; step < p.steps; step++) {
-      const number = numberOf({ p, x }, step);
-      expect(p.step.node[step]).toBe(WHOLE.p.step.node[number]);
-      expect(p.step.live[step]).toBe(WHOLE.p.step.live[number]);
-      expect(findStep({ p, x }, number)).toEqual({ run: WHOLE.x.run[number], step });
-    }
-  });
-
   test("that are not here are known by their run", () => {
     for (let number = 0; number < WHOLE.p.steps; number++) {
       const run = WHOLE.x.run[number];
@@ -63,22 +54,6 @@ describe("steps", () => {
     store.replace(p);
     store.go(0, "model");
     expect(store.number).toBe(0);
-  });
-
-  test("have the states and places that they have in the whole recording", () => {
-    for (const step of [0, 40, p.runs[4].first + 9, p.steps - 1]) {
-      const number = numberOf({ p, x }, step);
-      const frame = p.step.frame[step];
-      expect(nodeStates({ p, x }, frame, step)).toEqual(nodeStates(WHOLE, frame, number));
-      for (let value = 0; value < p.graphs[0].values.length; value++) {
-        expect(placeOf({ p, x }, frame, value, step)?.storage).toBe(placeOf(WHOLE, frame, value, number)?.storage);
-      }
-    }
-  });
-
-  test("of a whole recording are numbered by their places", () => {
-    expect(bareRuns(WHOLE.p)).toBe(0);
-    for (const step of [-1, 0, 100]) expect(numberOf(WHOLE, step)).toBe(step);
   });
 });
 

@@ -1,19 +1,12 @@
 // The memory map: lives, and where they stand.
-import { readdirSync, readFileSync } from "node:fs";
 import { describe, expect, test } from "vitest";
 import { buildIndex } from "../src/index.js";
 import { addressed, inOrder, layout, lives, notches, stack, type Lives, type Sort } from "../src/mapdata.js";
 import { capacity, numberOf, type Trace } from "../src/replay.js";
-import { read, unpack } from "../src/wire.js";
+import { unpack } from "../src/wire.js";
 import { llama } from "./mock.js";
-import { stepOf, trace } from "./traces.js";
+import { golden, NAMES, stepOf, trace } from "./traces.js";
 
-const FOLDER = new URL("golden/", import.meta.url);
-const names = readdirSync(FOLDER).filter((file) => file.endsWith(".payload") && !/^(plan|caches)/.test(file));
-async function golden(name: string): Promise<Trace> {
-  const p = unpack((await read(readFileSync(new URL(name, FOLDER))))!);
-  return { p, x: buildIndex(p) };
-}
 const SORTS: Sort[] = ["lifetime", "bytes", "birth", "address"];
 
 /** Pairs of lives that are alive at one step and share bytes of one band; by a sweep over time, not as the layout does it. */
@@ -32,7 +25,7 @@ function overlaps(t: Trace, sort: Sort): string[] {
   return found;
 }
 
-describe.each(names)("the map of %s", (name) => {
+describe.each(NAMES)("the map of %s", (name) => {
   test("has all bytes that are live, at 200 cursors", async () => {
     const t = await golden(name);
     const l = lives(t);
@@ -122,28 +115,10 @@ describe("20,000 storages", () => {
     bytes: Float64Array.from({ length: n }, () => 64 * (1 + Math.floor(random() * 100) ** 2)),
   } as Lives;
   const all = Array.from({ length: n }, (_, k) => k);
-  /** What a loop costs that looks at every pair of neighbours in time within a hundred. */
-  const baseline = () => {
-    const began = performance.now();
-    let met = 0;
-    for (let k = 0; k < n; k++) for (let o = Math.max(0, k - 100); o < k; o++) if (l.to[o] > l.from[k] && l.bytes[o] < l.bytes[k]) met++;
-    return met && performance.now() - began;
-  };
-  test.each(["lifetime", "bytes", "birth"] as const)("are laid out by %s in less than 60 such loops", (order) => {
-    const base = new Float64Array(n);
-    let top = 0;
-    const laid = () => {
-      const began = performance.now();
-      top = stack(l, inOrder(l, order, all), steps, base);
-      return performance.now() - began;
-    };
-    // the quickest of several, in turns: whatever else the machine does, it does to both
-    const times = Array.from({ length: 4 }, () => [baseline(), laid()]);
-    const [loop, layout] = [0, 1].map((i) => Math.max(0.1, Math.min(...times.map((t) => t[i]))));
-    const cost = layout / loop;
+  test.each(["lifetime", "bytes", "birth"] as const)("are laid out by %s without much more room than they need", (order) => {
+    const top = stack(l, inOrder(l, order, all), steps, new Float64Array(n));
     const most = Array.from({ length: 60 }, (_, i) => i * 1000).map((s) => all.reduce((sum, k) => sum + (l.from[k] <= s && l.to[k] > s ? l.bytes[k] : 0), 0));
     expect(top).toBeGreaterThanOrEqual(Math.max(...most));
     expect(top).toBeLessThan(2 * Math.max(...most));
-    expect(cost).toBeLessThan(60);
   }, 60_000);
 });

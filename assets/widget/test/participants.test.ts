@@ -1,15 +1,12 @@
 // The drawing of a framed step: who takes part, what the lines say, and that nothing lies on anything else.
-import { readFileSync } from "node:fs";
 import { describe, expect, test } from "vitest";
 import { around, type Around } from "../src/participants.js";
 import { opAt, outcome, placeOf } from "../src/replay.js";
 import { crossing, alone, HEAD } from "../src/level.js";
-import { read } from "../src/wire.js";
-import { trace } from "./traces.js";
+import { golden } from "./traces.js";
 
-const load = async (name: string) => trace((await read(readFileSync(new URL(`golden/${name}.payload`, import.meta.url))))!);
-const growing = await load("growing");
-const ALL = [["growing", growing], ...(await Promise.all(["static", "branches", "bodies", "appended", "quantized", "voice", "device"].map(async (n) => [n, await load(n)] as const)))] as const;
+const growing = await golden("growing");
+const ALL = [["growing", growing], ...(await Promise.all(["static", "branches", "bodies", "appended", "quantized", "voice", "device"].map(async (n) => [n, await golden(n)] as const)))] as const;
 
 function copies(): number[] {
   const { p } = growing;

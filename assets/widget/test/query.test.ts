@@ -1,16 +1,13 @@
 // What Python reads of queries and finds by them, the page must say after it; written by tests/view/query_cases.py.
-import { readFileSync } from "node:fs";
 import { describe, expect, test } from "vitest";
 import type { Query } from "../src/modules.js";
-import { buildIndex } from "../src/index.js";
 import { find, OF_NODE, OF_STEP, test as tester } from "../src/query.js";
 import { read as readQuery } from "../src/queryread.js";
-import { read, unpack } from "../src/wire.js";
 import { QUERY } from "./codes.js";
+import { bytes, golden } from "./traces.js";
 
 interface Cases { read: Record<string, Query | string>; found: Record<string, Record<string, number[]>> }
-const file = async (name: string) => (await read(readFileSync(new URL(name, import.meta.url))))!;
-const cases = JSON.parse(new TextDecoder().decode(await file("queries.json.gz"))) as Cases;
+const cases = JSON.parse(new TextDecoder().decode(await bytes("../queries.json.gz"))) as Cases;
 
 /** How many, a sum over all in their order, and the first of them. */
 function summed(places: Int32Array): number[] {
@@ -42,8 +39,8 @@ test("the page knows how to ask for every field of the table, and for no other",
 });
 
 describe.each(Object.keys(cases.found))("of %s", async (name) => {
-  const p = unpack(await file(`golden/${name}.payload`));
-  const t = { p, x: buildIndex(p) };
+  const t = await golden(name);
+  const { p } = t;
 
   test("queries find the steps that they find in Python, in the same order", () => {
     for (const [text, wanted] of Object.entries(cases.found[name])) {

@@ -1,12 +1,10 @@
 // What a range of the timeline sums.
-import { readFileSync } from "node:fs";
 import { describe, expect, test } from "vitest";
 import { buildIndex } from "../src/index.js";
 import { sumsOf } from "../src/range.js";
-import { read } from "../src/wire.js";
-import { few, trace } from "./traces.js";
+import { bytes, few, trace } from "./traces.js";
 
-const raw = (await read(readFileSync(new URL("golden/growing.payload", import.meta.url))))!;
+const raw = await bytes("growing.payload");
 const whole = trace(raw);
 
 describe("a range of steps", () => {

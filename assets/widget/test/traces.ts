@@ -1,12 +1,20 @@
 // Traces that several tests look at.
+import { readdirSync, readFileSync } from "node:fs";
 import { buildIndex } from "../src/index.js";
 import type { Trace } from "../src/replay.js";
-import { unpack, type Columns, type Payload } from "../src/wire.js";
+import { read, unpack, type Columns, type Payload } from "../src/wire.js";
 
 export function trace(raw: ArrayBuffer): Trace {
   const p = unpack(raw);
   return { p, x: buildIndex(p) };
 }
+
+const FOLDER = new URL("golden/", import.meta.url);
+/** Names of the recordings that Python wrote; see tests/view/golden.py. */
+export const NAMES = readdirSync(FOLDER).filter((file) => file.endsWith(".payload") && !/^(plan|caches)/.test(file)).map((file) => file.replace(".payload", ""));
+/** Contents of a file in that folder. */
+export const bytes = async (file: string) => (await read(readFileSync(new URL(file, FOLDER))))!;
+export const golden = async (name: string) => trace(await bytes(`${name}.payload`));
 
 /** Step of a node by its short name, counted from the n-th time it runs. */
 export function stepOf({ p }: Trace, name: string, time = 0): number {

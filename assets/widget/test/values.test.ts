@@ -6,11 +6,11 @@ import { placeOf, type Trace } from "../src/replay.js";
 import { before, entryOf, numeral, smallOf } from "../src/valuecard.js";
 import { unpackValues, weightsOf, type ValueData } from "../src/valuedata.js";
 import { cellText, pictureText } from "../src/values.js";
-import { FORMAT, unpack } from "../src/wire.js";
+import { unpack } from "../src/wire.js";
+import { pack } from "./encode.js";
 import { llama } from "./mock.js";
 
 const CODES = { bins: 4, shades: 250, empty: 251, below: 252, above: 253, nan: 254, whole: 65535 };
-const DOUBLE = new Set(["numbers", "scale"]);
 
 /** Bytes as kvviz/view/page_data/payload_values.py makes them; tests/view/test_wire_values.py holds it to this layout. */
 function encoded(parts: Record<string, number[]>, bytes: number[] = [], weights: number[] = []): ArrayBuffer {
@@ -21,24 +21,7 @@ function encoded(parts: Record<string, number[]>, bytes: number[] = [], weights:
   };
   const empty = { at: [], slot: [], numbers: [], counts: [], histogram_of: [], histogram: [], picture: [], scale: [], attention: [] };
   const all: Record<string, number[]> = { ...empty, ...parts, cells: ints(Uint8Array.from(bytes)), weights: ints(Uint16Array.from(weights)) };
-  const columns: Record<string, [string, number]> = {};
-  const offsets: Record<string, number> = {};
-  let size = 0;
-  for (const [name, data] of Object.entries(all)) {
-    columns[name] = [DOUBLE.has(name) ? "d" : "i", data.length];
-    offsets[name] = size;
-    size = Math.ceil((size + data.length * (DOUBLE.has(name) ? 8 : 4)) / 8) * 8;
-  }
-  const text = new TextEncoder().encode(JSON.stringify({ format: FORMAT, codes: CODES, about: "", budget: 1000, steps: 1, first: { nan: null, inf: null }, columns }));
-  const start = Math.ceil((4 + text.length) / 8) * 8;
-  const raw = new ArrayBuffer(start + size);
-  new Uint8Array(raw).fill(32, 4, start).set(text, 4);
-  new DataView(raw).setUint32(0, start - 4, true);
-  for (const [name, data] of Object.entries(all)) {
-    const at = start + offsets[name];
-    (columns[name][0] === "d" ? new Float64Array(raw, at, data.length) : new Int32Array(raw, at, data.length)).set(data);
-  }
-  return raw;
+  return pack({ codes: CODES, about: "", budget: 1000, steps: 1, first: { nan: null, inf: null } } as never, all);
 }
 
 /** Values of these outputs (number of the step, which output) and bindings (-1 - run, which). */

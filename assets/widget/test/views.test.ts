@@ -4,10 +4,7 @@ import { curve, keepApart, placed, position, scaleOf, under } from "../src/curve
 import { bytes, shortValue, signed, visible } from "../src/format.js";
 import { memory, scale, title } from "../src/bufferlist.js";
 import { alive } from "../src/replay.js";
-import { find as search } from "../src/query.js";
-import { read } from "../src/queryread.js";
-import type { Trace } from "../src/replay.js";
-import { light, touched } from "../src/select.js";
+import { light } from "../src/select.js";
 import { Store, type Change } from "../src/store.js";
 import { unpack } from "../src/wire.js";
 import { branches, llama } from "./mock.js";
@@ -74,35 +71,6 @@ describe("the selection", () => {
 
   test("of a node in another graph lights nothing here", () => {
     expect(light(t, { kind: "node", id: 0, graph: 3 }, 0, 0).nodes.size).toBe(0);
-  });
-
-  test("of nothing lights nothing", () => {
-    expect(light(t, null, 0, 0).storages.size).toBe(0);
-  });
-});
-
-describe("search", () => {
-  const t = trace(branches(3));
-  const find = (t: Trace, text: string) => search(t, read(t.p.query, text));
-  test("for a buffer finds the steps that read or wrote it", () => {
-    const s = t.p.out.storage[t.p.step.out[stepOf(t, "scale")]];
-    const found = [...find(t, `B${s}`)];
-    expect(found).toContain(stepOf(t, "relu"));
-    for (const step of found) {
-      const { reads, writes } = touched(t, step);
-      expect([...reads, ...writes]).toContain(s);
-    }
-  });
-
-  test("for a generation finds only that one", () => {
-    const s = t.p.out.storage[t.p.step.out[stepOf(t, "exp")]];
-    expect([...find(t, `b${s}.1`)]).toEqual([stepOf(t, "exp"), stepOf(t, "add")]);
-  });
-
-  test("finds decisions, op types and names", () => {
-    expect([...find(t, "missed")].every((i) => t.p.step.flags[i] & t.p.flag.missed)).toBe(true);
-    expect(find(t, "TANH")).toHaveLength(9);
-    expect(find(t, "b9999")).toHaveLength(0);
   });
 });
 
