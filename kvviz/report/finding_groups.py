@@ -63,6 +63,7 @@ class MissedGroup:
 
     @property
     def nodes(self) -> tuple[Missed, ...]:
+        """The entries, under the name that reports use."""
         return self.entries
 
     @property
