@@ -1,22 +1,25 @@
 """Fixes: changes that let a refused op run in place. Each is tried on ghosts before it is offered.
 
 Changes for a kind of miss are searched once, for the first step that is asked for; a report asks for the most expensive
-one first. The same miss in other runs gets the same changes, and in other layers changes of the same kinds. The effect
-of a change is measured on the whole trace, or on a part of a long one, which the sentence names.
+one first. The same miss in other runs and layers gets the same change. The effect of a change is measured on the whole
+trace, or on a part of a long one, which the sentence names.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kvviz.engine.sessions.recipe import Recipe
 from kvviz.engine.sessions.replay import is_random
 from kvviz.errors import KvvizError
-from kvviz.fixes.changes import Change, GrowAfter, arguments
+from kvviz.fixes.changes import Change, Donate, Drop, GrowAfter, Reserve, RunFirst, Swap, arguments
 from kvviz.fixes.fix_wording import KINDS, code_of, label_of, sentence_of
 from kvviz.fixes.replays import Replays
-from kvviz.fixes.trial import Effect, Where, effect_of, find_changes, place_of_step, proposals
+from kvviz.fixes.trial import Effect, Where, effect_of, find_changes, place_of_step
+from kvviz.graph.layers import Place, places
+from kvviz.graph.model import Graph
 from kvviz.trace.blockers import Blocker
 from kvviz.trace.index.value_index import Index, index_of
 from kvviz.trace.recording import Trace
@@ -118,9 +121,9 @@ def _find(index: Index, step: int, position: int) -> Fix | None:
         first, changes = tried[kind]
         if changes is None:
             return None
-        same = place_of(trace, index.rows[first]).layer == place.layer
-        mine = changes if same else _alike(index, step, position, replays, list(map(type, changes)))
-        fix = None if mine is None else _fix(index, step, position, mine, first, changes, replays)
+        graph = index.frames[row.frame].program.graph
+        moved = _in_layer(graph, changes, place_of(trace, index.rows[first]).layer, place.layer)
+        fix = None if moved is None else _fix(index, step, position, moved, first, changes, replays)
         if fix is not None:
             return fix
     changes = find_changes(replays, step, position)
@@ -169,10 +172,57 @@ def made_fix(
     return Fix(kind or KINDS[type(changes[0])], label, text, code, changes, trace, picked, saves, peak)
 
 
-def _alike(index: Index, step: int, position: int, replays: Replays, kinds: list[type]) -> tuple[Change, ...] | None:
-    """The proposed changes of these kinds for a step; None if what its own blockers ask for is something else."""
-    proposed = proposals(index, step, position, index.trace, replays.policy_after(()))
-    return next((changes for changes in proposed if list(map(type, changes)) == kinds), None)
+def _in_layer(
+    graph: Graph, changes: tuple[Change, ...], layer: int | None, other: int | None
+) -> tuple[Change, ...] | None:
+    """Changes in one graph of a model, moved to another layer; None if something there has no counterpart."""
+    if layer == other:
+        return changes
+    if layer is None or other is None:
+        return None
+    found = places(graph)
+    nodes = {(place.layer, place.role): index for index, place in found.items()}
+    try:
+        return tuple(_moved(graph, change, found, nodes, layer, other) for change in changes)
+    except KeyError:
+        return None
+
+
+def _moved(
+    graph: Graph,
+    change: Change,
+    found: Mapping[int, Place],
+    nodes: Mapping[tuple[int | None, str], int],
+    layer: int,
+    other: int,
+) -> Change:
+    def node(index: int) -> int:
+        place = found[index]
+        return index if place.layer is None else nodes[place.layer - layer + other, place.role]
+
+    def given(name: str) -> str:
+        readers = graph.consumers.get(name, ())
+        for reader in readers:
+            if found[reader.index].layer == layer and name in reader.inputs:
+                return graph.by_index[node(reader.index)].inputs[reader.inputs.index(name)]
+        if not readers or any(found[reader.index].layer is not None for reader in readers):
+            raise KeyError(name)
+        return name
+
+    if isinstance(change, (RunFirst, Swap)):
+        if change.graph != graph.path:
+            raise KeyError(change.graph)
+        if isinstance(change, RunFirst):
+            return replace(change, reader=node(change.reader), node=node(change.node))
+        return replace(change, node=node(change.node))
+    if isinstance(change, (Donate, Reserve)):
+        return replace(change, input=given(change.input))
+    if isinstance(change, Drop):
+        maker = graph.producers[change.output]
+        if graph.path:
+            raise KeyError(change.output)
+        return replace(change, output=graph.by_index[node(maker.index)].outputs[maker.outputs.index(change.output)])
+    return change
 
 
 def _appends(index: Index, step: int, position: int) -> bool:
