@@ -3,7 +3,8 @@
 Invariant: ``holders`` counts the live values of this storage, plus one while a caller (or the model, for weights)
 holds it; at 0 the storage is dead. Captures by reference do not count: the outer frame's value outlives them.
 
-The pool decides *accounting*: which storage a new value moves into. NumPy's own allocator serves the bytes.
+The pool decides *accounting*: which storage a new value moves into. NumPy's own allocator serves the bytes, and
+`Blocks` those of large reserved blocks.
 """
 
 from __future__ import annotations

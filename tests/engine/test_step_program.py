@@ -223,7 +223,7 @@ def branching() -> Graph:
         y, joined, stacked = Loop (trips, "", x, start) <body = body (
             int64 i, bool going, float[n, 4] a, float[m, 2] all)
             => (bool on, float[n, 4] new, float[k, 2] more, float[n, 2] right) {{
-            on = Identity (going) s = Sin (a) t = Cos (s) u = Abs (t) b = Sqrt (u)
+            on = Identity (going) s = Sin (a) t = Cos (s) w = Neg (t) z = Tanh (w) u = Abs (z) b = Sqrt (u)
             odd = Mod (i, two) flag = Cast <to = 9> (odd)
             new = If (flag) <then_branch = then () => {branch.format("Add")},
                              else_branch = else () => {branch.format("Mul")}>

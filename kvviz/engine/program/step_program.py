@@ -35,7 +35,8 @@ from kvviz.engine.program.segment import Segment
 from kvviz.engine.program.watched_run import Seen, Watch
 from kvviz.interrupts import interruptible
 
-_SHORTEST = 4  # fewer ops in a row are not worth a segment
+# Fewer ops in a row are not worth a segment, which costs as much as some steps: more where frames open all the time.
+_SHORTEST, _SHORTEST_INNER = 4, 6
 _PATIENCE = 8  # how often two watched runs of a plan are compared, and for how many ways to donate
 
 
@@ -86,7 +87,8 @@ class StepProgram:
                 slots = (*plan.order[position].inputs, *plan.order[position].outputs)
                 loose.update(slot for slot, a, b in zip(slots, past.layouts, seen.layouts) if a != b)
         segments = []
-        for first, stop in _stretches(len(plan.order), alike):
+        least = _SHORTEST_INNER if plan.graph.path else _SHORTEST
+        for first, stop in _stretches(len(plan.order), alike, least):
             segment = Segment(plan, first, stop)
             slots, start, uses = watch.starts.get(first, ((), None, []))
             if start is not None and slots == segment.slots:
@@ -102,11 +104,11 @@ def _alike(one: Seen, two: Seen) -> bool:
     return same and one[3:5] == two[3:5] and one[7:] == two[7:] and kinds[0] == kinds[1]
 
 
-def _stretches(count: int, alike: Mapping[int, Seen]) -> Iterator[tuple[int, int]]:
+def _stretches(count: int, alike: Mapping[int, Seen], least: int) -> Iterator[tuple[int, int]]:
     first = 0
     for position in range(count + 1):
         if position not in alike:
-            if position - first >= _SHORTEST:
+            if position - first >= least:
                 yield first, position
             first = position + 1
 
