@@ -1,8 +1,9 @@
-"""Helpers of kernels: C order, sums in float32 for narrow floats, in-place fit, and small integer arguments."""
+"""Helpers of kernels: C order, narrow floats, in-place fit, small integer arguments, and results kept for weights."""
 
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache, wraps
 from typing import Any
@@ -143,3 +144,52 @@ def check_size(shape: Iterable[int], dtype: np.dtype) -> None:
     size = math.prod(lengths) * dtype.itemsize
     if size > MAX_BYTES:
         raise LimitError(f"a tensor of shape {lengths} would take {size:,} bytes; the limit is {MAX_BYTES:,}")
+
+
+Parts = tuple["np.ndarray | None", ...]
+
+
+class FromWeights:
+    """A bounded table from tuples of read-only arrays to results computed from them, of ``budget`` bytes in all.
+
+    An entry goes when the first of its arrays is freed. Writable arrays and views of them are never keys, because their
+    results could be out of date. Results beyond the budget are not kept; older entries stay, since weights are used in
+    the same order again and again.
+    """
+
+    def __init__(self, budget: int) -> None:
+        self.budget = budget
+        self.nbytes = 0
+        self._entries: dict[tuple[int, ...], tuple[np.ndarray, list[weakref.ref]]] = {}
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def get(self, parts: Parts) -> np.ndarray | None:
+        entry = self._entries.get(tuple(map(id, parts)))
+        return None if entry is None else entry[0]
+
+    def put(self, parts: Parts, result: np.ndarray) -> bool:
+        """Keep a result if the arrays cannot change and the budget allows it; returns whether it did."""
+        if self.nbytes + result.nbytes > self.budget or not all(part is None or _fixed(part) for part in parts):
+            return False
+        key = tuple(map(id, parts))
+
+        def drop(_: weakref.ref) -> None:
+            gone = self._entries.pop(key, None)
+            if gone is not None:
+                self.nbytes -= gone[0].nbytes
+
+        self._entries[key] = (result, [weakref.ref(part, drop) for part in parts if part is not None])
+        self.nbytes += result.nbytes
+        return True
+
+
+def _fixed(array: np.ndarray) -> bool:
+    """Whether the array's memory cannot be written through it or through what it views."""
+    base: object = array
+    while isinstance(base, np.ndarray):
+        if base.flags.writeable:
+            return False
+        base = base.base
+    return True

@@ -62,6 +62,9 @@ class OpSpec:
     ``written``: ``written(args, outs, attributes)`` returns, for outputs in the memory of inputs that were written only
       in part, their positions and the part, with its offset from the first element. Other outputs are written in full,
       or, after a past, in all new rows.
+    ``steady``: ``steady(args, attributes)`` returns a call of the inputs alone (and of ``out`` behind them, if that is
+      overwritten) without the kernel's tests, with equal results for inputs of the dtypes and layouts of these; or
+      None.
     ``wants``: which of ``n_outputs``, ``opset``, ``out``, ``grown`` the kernel takes as keywords.
     """
 
@@ -79,6 +82,7 @@ class OpSpec:
     moves: bool = False
     cost: Cost | None = None
     written: Written | None = None
+    steady: Callable[[Sequence[Any], dict], Callable[..., Any] | None] | None = None
     wants: frozenset[str] = field(default_factory=frozenset)
 
 

@@ -4,13 +4,14 @@ import gc
 
 import ml_dtypes
 import numpy as np
+import onnx
 import pytest
-from onnx import numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 
 import kvviz
 from kvviz.errors import OpError
 from kvviz.ops.maths import quant
-from kvviz.ops.maths.quant import Kept
+from kvviz.ops.numeric import FromWeights
 from tests.ops.kernels import check, close, frozen, run, same
 from tests.ops.ort_oracle import _session as session
 from tests.ops.ort_oracle import one_node_model, ort_run
@@ -129,7 +130,7 @@ def test_weights_that_cannot_be_read_are_refused():
 
 
 def test_read_only_weights_are_unpacked_once_and_dropped_with_them(monkeypatch):
-    table = Kept(budget=1 << 20)
+    table = FromWeights(budget=1 << 20)
     monkeypatch.setattr(quant, "_weights", table)
     weights, scales, *_ = packed(8, 64, 4, 16)
     weights, scales = frozen([weights, scales])
@@ -158,8 +159,21 @@ def test_weights_that_can_be_written_are_unpacked_anew_each_time():
         close(quant.matmul_nbits(a, given, scales, **attributes), wanted, 1e-5, 1e-5)
 
 
+@pytest.mark.parametrize("form", ["inside", "beside"])
+def test_what_is_computed_from_weights_of_a_model_is_kept(form, tmp_path):
+    tensors = [numpy_helper.from_array(np.ones(n, np.float32), f"w{n}") for n in (3, 1 << 16)]
+    tensors.append(helper.make_tensor("listed", TensorProto.FLOAT, [1 << 15], np.ones(1 << 15)))
+    nodes = [helper.make_node("Identity", [tensor.name], [f"y{tensor.name}"]) for tensor in tensors]
+    outputs = [helper.make_tensor_value_info(node.output[0], TensorProto.FLOAT, None) for node in nodes]
+    model = helper.make_model(helper.make_graph(nodes, "g", [], outputs, tensors))
+    onnx.save(model, tmp_path / "m.onnx", save_as_external_data=form == "beside", size_threshold=0)
+    weights = kvviz.load(tmp_path / "m.onnx").weights
+    table = FromWeights(budget=100)
+    assert all(table.put((weights[name],), np.zeros(1)) for name in weights) and len(table) == 3
+
+
 def test_a_full_table_keeps_what_it_has():
-    table = Kept(budget=100)
+    table = FromWeights(budget=100)
     first, second = frozen([np.ones(4), np.ones(4)])
     assert table.put((first,), np.zeros(80, np.uint8))
     assert not table.put((second,), np.zeros(80, np.uint8))

@@ -199,6 +199,13 @@ def test_a_transposed_convolution_may_be_told_the_shape_of_its_output() -> None:
     check("ConvTranspose", inputs, rtol=1e-4, atol=1e-5, strides=[2, 2], output_shape=[8, 9])
 
 
+def test_filters_that_can_be_written_may_differ_in_the_next_call() -> None:
+    x, w = numbers(1, 8, 4, 4), numbers(2, 8, 3, 3, seed=1)
+    for _ in range(2):
+        check("Conv", [x, w], rtol=1e-4, atol=1e-5, pads=[1, 1, 1, 1])
+        w *= 2
+
+
 @pytest.mark.parametrize("dtype", ["i1", "u1"])
 def test_max_pool_of_bytes_pads_with_the_lowest(dtype: str) -> None:
     image = np.random.default_rng(0).integers(0, 100, (1, 2, 5, 6)).astype(dtype) - (100 if dtype == "i1" else 0)

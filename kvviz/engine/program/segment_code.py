@@ -86,11 +86,12 @@ def code_of(
             names[f"d{at}"] = partial(fits_of, planned)
             names[f"e{at}"] = one.fits
             lines.append(f" if d{at}({together}) != e{at}: return {at}, N")
-        names[f"k{at}"] = planned.call
+        steady = None if varies else one.steady
+        names[f"k{at}"] = steady or planned.call
         keywords = []
         if one.taken and not appends:
             past = given[one.taken[0]]
-            keywords.append(f"out={past}" if planned.candidates else f"grown=({past},)")
+            keywords.append(past if steady else f"out={past}" if planned.candidates else f"grown=({past},)")
         elif appends:
             names[f"g{at}"] = partial(_presents, planned, one)
             lines += [f" g = g{at}(frame, {together})", f" if g is None: return {at}, N"]
@@ -186,7 +187,7 @@ def _several(planned: PlannedNode, one: Seen, op: Op, loose: Collection[int]) ->
     """Tells whether outputs are otherwise than they were watched, of an op with several or one that appends; adds to
     the facts, and notes how far a block is filled."""
     cost, attributes, count, taken = planned.cost, planned.attributes, len(planned.outputs), one.taken
-    presents = {grow.output: grow.input for grow in planned.grows}
+    presents = {grow.output: (number, grow.input) for number, grow in enumerate(planned.grows)}
     parts = [
         (at, out.how, one.sources[at], one.made[at], one.contiguous[at], out.slot in loose)
         for at, out in enumerate(op.outs)
@@ -197,29 +198,35 @@ def _several(planned: PlannedNode, one: Seen, op: Op, loose: Collection[int]) ->
         outs = (made,) if count == 1 else made
         if type(outs) is not tuple or len(outs) < count:
             return True
-        forms, capacities, stored = list[Any](), list[int](), 0
+        forms, capacities, stored, lent = list[Any](), list[int](), 0, None
         for at, how, source, layout, contiguous, varies in parts:
             out = outs[at]
-            if type(out) is not np.ndarray or source_of(planned, args, out, taken) != source:
+            if type(out) is not np.ndarray:
                 return True
             rows = out.flags.c_contiguous
             if rows is not contiguous if varies else (out.shape, out.strides) != layout:
                 return True
+            if how == APPEND:
+                if out is not grown[presents[at][0]]:
+                    return True
+                stored += out.nbytes - args[source].nbytes
+                # It begins where its block does.
+                forms.append((out.shape, out.strides, 0))
+                continue
             root = root_of(out)
             if how == NEW:
+                lent = lent or [id(root_of(arg)) for arg in args if arg is not None]
                 # Otherwise `placement` copies it.
-                if not rows or root.nbytes != out.nbytes or id(root) in [id(root_of(a)) for a in args if a is not None]:
+                if not rows or root.nbytes != out.nbytes or id(root) in lent:
                     return True
                 capacities.append(out.nbytes)
                 stored += out.nbytes
                 forms.append((out.shape, None, 0))
-                continue
-            if how == APPEND:
-                if not any(out is present for present in grown):
-                    return True
-                stored += out.nbytes - args[source].nbytes
-            forms.append((out.shape, out.strides, address(out) - address(root) if op.loose and out.size else 0))
-        for at, past in presents.items():
+            elif source_of(planned, args, out, taken) != source:
+                return True
+            else:
+                forms.append((out.shape, out.strides, address(out) - address(root) if op.loose and out.size else 0))
+        for at, (_, past) in presents.items():
             if past in taken:
                 room = frame.stores[planned.inputs[past]].room
                 room.filled = outs[at].shape[room.axis]

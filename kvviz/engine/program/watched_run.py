@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,6 +26,7 @@ class Seen(NamedTuple):
     ``sums``: bytes allocated, copied, written.
     ``sources``: for each output the position of the input in whose storage it lies, or -1.
     ``usual``: a lone output in a place that `Execution.execute` has written out, also if it came as a ``scalar``.
+    ``steady``: the kernel's shorter call for inputs that lie so, if it has one.
     """
 
     taken: tuple[int, ...]
@@ -38,6 +39,7 @@ class Seen(NamedTuple):
     sources: tuple[int, ...]
     usual: bool
     scalar: bool
+    steady: Callable[..., Any] | None
 
     @property
     def made(self) -> tuple[Layout | None, ...]:
@@ -107,7 +109,9 @@ class Watch:
         layouts = tuple([None if one is None else (one.shape, one.strides) for one in (*args, *made)])
         rows = tuple([one is None or one.flags.c_contiguous for one in made])
         fits = fits_of(planned, args)
-        self.ops[at] = Seen(taken, masks, layouts, rows, fits, placed, sums, tuple(sources), usual, scalar)
+        own = getattr(planned.call, "func", planned.call) is spec.kernel
+        steady = spec.steady(args, planned.attributes) if spec.steady is not None and own else None
+        self.ops[at] = Seen(taken, masks, layouts, rows, fits, placed, sums, tuple(sources), usual, scalar, steady)
 
 
 def source_of(planned: PlannedNode, args: Sequence[Any], value: np.ndarray, taken: tuple[int, ...]) -> int:

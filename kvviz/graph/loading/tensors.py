@@ -141,12 +141,16 @@ def read_tensor(proto: Any, source: Source, what: str = "", name: str = "") -> T
 
 
 def _moved(array: np.ndarray, source: Source) -> np.ndarray:
-    """A weight, in one of the model's blocks if it is large."""
-    if array.nbytes < SMALL:
+    """A weight, in one of the model's blocks if it is large. Its memory is read-only, so that kernels may keep what
+    they compute from it."""
+    if not array.size or array.dtype.hasobject:
         return array
-    moved = np.frombuffer(source.blocks.take(array.nbytes), array.dtype).reshape(array.shape)
-    moved[...] = array
-    return moved
+    if array.nbytes < SMALL:
+        data = memoryview(array.tobytes())
+    else:
+        data = source.blocks.take(array.nbytes)
+        np.frombuffer(data, array.dtype).reshape(array.shape)[...] = array
+    return np.frombuffer(data.toreadonly(), array.dtype).reshape(array.shape)
 
 
 def read_sparse(proto: Any, source: Source, what: str = "", name: str = "") -> Tensor:
@@ -239,7 +243,7 @@ def _external(proto: Any, source: Source, what: str, dtype: np.dtype, nbytes: in
         if packed:
             inline = _T(data_type=proto.data_type, dims=proto.dims, raw_data=data.tobytes())
             return _moved(numpy_helper.to_array(inline), source)
-        return np.frombuffer(data, dtype).reshape(tuple(proto.dims))
+        return np.frombuffer(data.toreadonly(), dtype).reshape(tuple(proto.dims))
 
     return _guarded(contents, what, source)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +18,11 @@ def _kernel(ufunc: np.ufunc) -> Callable:
         return contiguous(ufunc(*args, out=out), out)
 
     return kernel
+
+
+def _packed(ufunc: np.ufunc, args: Sequence[Any], attributes: dict) -> np.ufunc | None:
+    """The function alone: of packed inputs it makes packed results."""
+    return ufunc if all(x.flags.c_contiguous for x in args) else None
 
 
 def _test(apply: Callable) -> Callable:
@@ -42,13 +49,18 @@ _COMPARISONS: tuple[tuple[str, int, np.ufunc, bool], ...] = (
     ("LessOrEqual", 12, np.less_equal, False),
 )
 for _name, _since, _ufunc, _swaps in _ARITHMETIC:
-    op(_name, since=_since, overwrites=(0, 1), commutative=_swaps, by_element=True)(_kernel(_ufunc))
+    _steady = partial(_packed, _ufunc)
+    op(_name, since=_since, overwrites=(0, 1), commutative=_swaps, by_element=True, steady=_steady)(_kernel(_ufunc))
 for _name, _since, _ufunc, _swaps in _COMPARISONS:
     op(_name, since=_since, commutative=_swaps, by_element=True)(_test(_ufunc))
 op("IsNaN", since=9)(_test(np.isnan))
 
 
-@op("Div", since=7, overwrites=(0, 1), by_element=True)
+def _quotient(args: Sequence[Any], attributes: dict) -> np.ufunc | None:
+    return _packed(np.divide, args, attributes) if args[0].dtype.kind not in "iu" else None
+
+
+@op("Div", since=7, overwrites=(0, 1), by_element=True, steady=_quotient)
 def div(a, b, *, out=None):
     """Quotient; integers are truncated towards zero (NumPy rounds down)."""
     kind = a.dtype.kind
@@ -128,7 +140,8 @@ for _name, _since, _ufunc in (
     ("Not", 1, np.logical_not),
     ("BitwiseNot", 18, np.invert),
 ):
-    op(_name, since=_since, overwrites=(0,), by_element=_name in _EXACT)(_kernel(_ufunc))
+    _steady = partial(_packed, _ufunc)
+    op(_name, since=_since, overwrites=(0,), by_element=_name in _EXACT, steady=_steady)(_kernel(_ufunc))
 
 
 @op("IsInf", since=10)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import Any
+
 import numpy as np
 
 from kvviz.errors import OpError
@@ -17,13 +20,8 @@ _WIDE, _PER_ROW = 512, 32
 
 
 def product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """``numpy.matmul(a, b)`` for any dtype; the result may be in any order.
-
-    One row times a large matrix, as in every decode step, takes as long as the matrix takes to come from memory. Read
-    in memory order it is one stream: a transposed matrix column by column, any other row by row into the sums. BLAS
-    reads it in blocks (measured: 10 to 15 GB/s for 512 to 1,536 columns, against 23 to 28). A few rows times a wide
-    transposed matrix, as queries times the keys of a long cache, are computed as columns.
-    """
+    """``numpy.matmul(a, b)`` for any dtype; the result may be in any order. A few rows times a wide transposed matrix,
+    as queries times the keys of a long cache, are computed as columns."""
     a, b = _readable(a), _readable(b)
     if a.ndim < 2 or b.ndim < 2 or a.dtype != b.dtype:
         return np.matmul(a, b)
@@ -32,18 +30,46 @@ def product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
         return np.matmul(b.swapaxes(-1, -2), contiguous(a.swapaxes(-1, -2))).swapaxes(-1, -2)
     if b.ndim > 2:
         return np.matmul(a, b)
-    if a.size == a.shape[-1] == size and b.nbytes >= _STREAMED:
-        y = np.empty((*a.shape[:-1], columns), a.dtype)
-        if b.strides == (b.itemsize, size * b.itemsize) and b.strides[1] >= _SHORT:
-            np.vecdot(b.T, a.reshape(-1), y.reshape(-1))
-            return y
-        if b.flags.c_contiguous and b.strides[0] <= _LONG:
-            np.einsum("i,ij->j", a.reshape(-1), b, out=y.reshape(-1))
-            return y
+    stream = _streamed(a, b)
+    if stream is not None:
+        return stream(a, b)
     if a.ndim > 2 and a.shape[0] != 1 and a.size and a.flags.c_contiguous and a.shape[-1] == size:
         # One product of tall matrices; NumPy would make one small product per batch entry.
         return np.matmul(a.reshape(-1, size), b).reshape(*a.shape[:-1], columns)
     return np.matmul(a, b)
+
+
+def _streamed(a: np.ndarray, b: np.ndarray) -> Callable[[np.ndarray, np.ndarray], np.ndarray] | None:
+    """How to read a large matrix that is multiplied with one row, as in every decode step: in memory order, as one
+    stream, because it takes as long as the matrix takes to come from memory. BLAS reads it in blocks (measured: 10 to
+    15 GB/s for 512 to 1,536 columns, against 23 to 28)."""
+    size = a.shape[-1]
+    if a.size != size or size != b.shape[0] or b.nbytes < _STREAMED:
+        return None
+    if b.strides == (b.itemsize, size * b.itemsize) and b.strides[1] >= _SHORT:
+        return _by_columns
+    return _by_rows if b.flags.c_contiguous and b.strides[0] <= _LONG else None
+
+
+def _by_columns(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    y = np.empty((*a.shape[:-1], b.shape[1]), a.dtype)
+    np.vecdot(b.T, a.reshape(-1), y.reshape(-1))
+    return y
+
+
+def _by_rows(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    y = np.empty((*a.shape[:-1], b.shape[1]), a.dtype)
+    np.einsum("i,ij->j", a.reshape(-1), b, out=y.reshape(-1))
+    return y
+
+
+def _steady(args: Sequence[Any], attributes: dict) -> Callable[..., Any] | None:
+    a, b = args
+    if a.dtype != b.dtype or a.dtype.char not in "fd" or min(a.ndim, b.ndim) < 2 or not a.flags.c_contiguous:
+        return None
+    if b.ndim == 2 and (stream := _streamed(a, b)) is not None:
+        return stream
+    return np.matmul if b.flags.c_contiguous and (b.ndim > 2 or a.ndim == 2 or a.shape[0] == 1) else None
 
 
 def _readable(x: np.ndarray) -> np.ndarray:
@@ -54,7 +80,7 @@ def _readable(x: np.ndarray) -> np.ndarray:
     return x.copy()
 
 
-@op("MatMul")
+@op("MatMul", steady=_steady)
 def matmul(a, b):
     if a.dtype.char in "fd":
         y = product(a, b)
@@ -65,7 +91,22 @@ def matmul(a, b):
     return y if y.flags.c_contiguous else y.copy()
 
 
-@op("Gemm")
+def _steady_gemm(args: Sequence[Any], attributes: dict) -> Callable[..., Any] | None:
+    a, b = args[:2]
+    plain = attributes["alpha"] == 1 and attributes["beta"] == 1 and not attributes["transA"] and a.shape[0] == 1
+    if not plain or a.dtype != b.dtype or a.dtype.char not in "fd" or not a.flags.c_contiguous or b.ndim != 2:
+        return None
+    turned = attributes["transB"]
+    multiply = _streamed(a, b.T if turned else b) or np.matmul
+
+    def steady(a, b, c=None):
+        y = multiply(a, b.T if turned else b)
+        return y if c is None else np.add(y, c, y)
+
+    return steady if b.flags.c_contiguous else None
+
+
+@op("Gemm", steady=_steady_gemm)
 def gemm(a, b, c=None, *, alpha=1.0, beta=1.0, transA=0, transB=0, broadcast=1):
     """alpha A B + beta C; C broadcasts to the product, not the other way round."""
     if is_narrow(a):

@@ -5,16 +5,16 @@ from __future__ import annotations
 import numpy as np
 
 from kvviz.errors import OpError
-from kvviz.ops.maths.quant import Kept, dynamic_uint8
+from kvviz.ops.maths.quant import dynamic_uint8
 from kvviz.ops.networks.conv import conv
 from kvviz.ops.networks.rnn import Product, lstm_layer
-from kvviz.ops.numeric import FLOAT32, FLOAT64, whole_limits
+from kvviz.ops.numeric import FLOAT32, FLOAT64, FromWeights, whole_limits
 from kvviz.ops.registry import MICROSOFT, op
 
 # The sum of so many products of two 8-bit numbers, one less a zero point, is an integer that float32 represents
 # exactly.
 _EXACT = 256
-_weights = Kept(budget=1 << 30)
+_weights = FromWeights(budget=1 << 30)
 
 
 def centred(x: np.ndarray, zero_point: np.ndarray | None, along: int = -1) -> np.ndarray:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import weakref
-
 import numpy as np
 from onnx import TensorProto
 
 from kvviz.errors import OpError
 from kvviz.ops.movement.cast import DTYPES, converted
-from kvviz.ops.numeric import FLOAT32, FLOAT64, counted, whole_limits
+from kvviz.ops.numeric import FLOAT32, FLOAT64, FromWeights, counted, whole_limits
 from kvviz.ops.registry import MICROSOFT, op
 
 
@@ -79,56 +77,7 @@ def dynamic_uint8(x):
     return np.clip(y + zero, np.float32(0), np.float32(255)), np.asarray(scale, FLOAT32), np.asarray(zero, FLOAT32)
 
 
-Parts = tuple["np.ndarray | None", ...]
-
-
-class Kept:
-    """A bounded table from tuples of read-only arrays to results computed from them, of ``budget`` bytes in all.
-
-    An entry goes when the first of its arrays is freed. Writable arrays and views of them are never keys, because their
-    results could be out of date. Results beyond the budget are not kept; older entries stay, since weights are used in
-    the same order again and again.
-    """
-
-    def __init__(self, budget: int) -> None:
-        self.budget = budget
-        self.nbytes = 0
-        self._entries: dict[tuple[int, ...], tuple[np.ndarray, list[weakref.ref]]] = {}
-
-    def __len__(self) -> int:
-        return len(self._entries)
-
-    def get(self, parts: Parts) -> np.ndarray | None:
-        entry = self._entries.get(tuple(map(id, parts)))
-        return None if entry is None else entry[0]
-
-    def put(self, parts: Parts, result: np.ndarray) -> bool:
-        """Keep a result if the arrays cannot change and the budget allows it; returns whether it did."""
-        if self.nbytes + result.nbytes > self.budget or not all(part is None or _fixed(part) for part in parts):
-            return False
-        key = tuple(map(id, parts))
-
-        def drop(_: weakref.ref) -> None:
-            gone = self._entries.pop(key, None)
-            if gone is not None:
-                self.nbytes -= gone[0].nbytes
-
-        self._entries[key] = (result, [weakref.ref(part, drop) for part in parts if part is not None])
-        self.nbytes += result.nbytes
-        return True
-
-
-def _fixed(array: np.ndarray) -> bool:
-    """Whether the array's memory cannot be written through it or through what it views."""
-    base: object = array
-    while isinstance(base, np.ndarray):
-        if base.flags.writeable:
-            return False
-        base = base.base
-    return True
-
-
-_weights = Kept(budget=2 << 30)
+_weights = FromWeights(budget=2 << 30)
 """Matrices in float32, made once for each weight and kept while the weight lives."""
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import numpy as np
 
 from kvviz.errors import OpError
-from kvviz.ops.numeric import FLOAT32, FLOAT64, contiguous, counted, ints, is_narrow, scalar, whole_limits
+from kvviz.ops.numeric import FLOAT32, FLOAT64, constant, contiguous, counted, ints, is_narrow, scalar, whole_limits
 from kvviz.ops.registry import op
 
 _sum = np.add.reduce
@@ -75,7 +75,7 @@ def reduce_mean(x, axes, keep):
     """Mean; that of integers is truncated towards zero."""
     total = _sum(x, axes, FLOAT32 if is_narrow(x) else None, None, keep)
     if total.size:
-        total = total / (x.size // total.size)
+        total = total / constant(x.size // total.size, total.dtype)
     return (np.trunc(total) if x.dtype.kind in "iu" else total).astype(x.dtype, copy=False)
 
 
