@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from kvviz.device.kv_updates import BlockTable
 from kvviz.errors import KvvizError
-from kvviz.lessons.serving.request_load import PARTS, WAYS, LoadRun
+from kvviz.lessons.serving.paged_server import PARTS, WAYS, LoadRun
 from kvviz.lessons.stepping import Cell, Frame, Group, Stepping
 from kvviz.trace.units import count
 

@@ -24,8 +24,7 @@ from kvviz.view.page_data.payload_cache_rows import cache_payload
 from kvviz.view.page_data.payload_values import attention, peek, values_payload
 from kvviz.widget.laned_page import LanedPage
 from kvviz.widget.lanes import Lanes
-from kvviz.widget.page_widget import whole_number
-from kvviz.widget.still_image import still_bundle
+from kvviz.widget.page_widget import still_bundle, whole_number
 
 
 class Debugger(LanedPage):

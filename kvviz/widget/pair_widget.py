@@ -9,7 +9,7 @@ from kvviz.runtimes.named_policies import label, schedule_of
 from kvviz.trace.model_or_trace import as_trace
 from kvviz.trace.recording import Trace
 from kvviz.widget.debugger_widget import Debugger
-from kvviz.widget.still_image import still_pair
+from kvviz.widget.page_widget import still_pair
 
 
 def pair_labels(first: Trace, second: Trace) -> tuple[str, str]:

@@ -41,7 +41,7 @@ EQUIVALENT: dict[tuple[str, str, str, str], str] = {
         "if True:",
     ): "no misfit adds no reason",
     (
-        "kvviz/runtimes/ort/planned_buffers.py",
+        "kvviz/runtimes/ort/ort_policy.py",
         "_dead",
         "return Home(POOL, -1, storage)",
         "return (Home(-1, POOL, storage))",

@@ -12,7 +12,7 @@ import kvviz
 from kvviz.lessons import Question, ask, begin, read_score, score
 from kvviz.lessons.questions.score import questions
 from kvviz.lessons.questions.written_numbers import readings
-from kvviz.widget.still_image import still_bundle
+from kvviz.widget.page_widget import still_bundle
 
 
 @pytest.fixture(autouse=True)

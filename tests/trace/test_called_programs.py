@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import kvviz
+from kvviz.device.submit_outcome import call
 from kvviz.errors import LoadError
-from kvviz.trace.called_program import call
 from kvviz.trace.file.packed_file import write_packed
 from kvviz.trace.schema.declared import Mark
 from kvviz.trace.writer import Writer

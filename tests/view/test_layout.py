@@ -12,8 +12,7 @@ from hypothesis import given
 
 import kvviz
 from kvviz.view.drawing import block_layout as module
-from kvviz.view.drawing.block_layout import forget, layout
-from kvviz.view.drawing.engines import Engine, engines, parse_plain, run_engine
+from kvviz.view.drawing.block_layout import Engine, engines, forget, layout, parse_plain, run_engine
 from kvviz.view.drawing.layered import layered
 from kvviz.view.drawing.sketch import Sketch
 from tests.view.sketches import DIAMOND, FAKE_DOT, any_sketch, check, program, sketches_of

@@ -40,7 +40,7 @@ function render({ mode, traits, show }: Kind, model: Model, host: HTMLElement): 
   const life = new AbortController();
   const { signal } = life;
   const root = el("div.kvviz", { role: "group", "aria-label": "kvviz debugger", tabindex: -1, "data-mode": mode });
-  // the static fallback is hidden while the page is shown; see kvviz/widget/still_image.py
+  // the static fallback is hidden while the page is shown; see kvviz/widget/page_widget.py
   const hidden = el("style", {}, `[data-kv-still="${model.get("still")}"]{display:none}`);
   host.append(hidden, root);
   shareKeys(root, signal);

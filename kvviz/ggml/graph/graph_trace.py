@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -17,8 +18,10 @@ from kvviz.ggml.graph.memory_plan import RULES, MemoryPlan, NodePlan, observed_p
 from kvviz.ggml.graph.op_effects import Effect, effects, is_noop
 from kvviz.ggml.graph.tensor import OUTPUT, Tensor, type_size
 from kvviz.ggml.graph.tensor_data import has_numbers, tensor_get
-from kvviz.trace.live_writer import LiveWriter
 from kvviz.trace.recording import Trace
+from kvviz.trace.schema.events import Program
+from kvviz.trace.schema.log import Log
+from kvviz.trace.writer import Writer
 
 # The number may be followed by what ggml adds for views and copies.
 _OWN = re.compile(r"^[^ ]*?(?:-|_l)(\d{1,5})(?: \(.*)?$")
@@ -106,9 +109,9 @@ class GraphWriter:
         plans: Mapping[ComputeGraph, MemoryPlan] | None = None,
     ) -> None:
         self.writer = (
-            LiveWriter(title, "ggml", about, values=values)
+            Writer(title, "ggml", about, values=values)
             if plans is None
-            else LiveWriter(title, "ggml gallocr", f"{about}; {_PLANNED}", values=values, decides=True, rules=RULES)
+            else Writer(title, "ggml gallocr", f"{about}; {_PLANNED}", values=values, decides=True, rules=RULES)
         )
         self._plans = plans or {}
         self._plan: MemoryPlan | None = None
@@ -156,10 +159,17 @@ class GraphWriter:
             self._declare(node)
 
     def _declare(self, node: Tensor) -> None:
+        """Declare a node that has not run yet, so that a growing trace has the whole program from the start. The
+        writer recognises it by its output."""
         inputs = [self._value(source) for source in node.others]
         for effect in effects(node):
             self._value(effect.tensor)
-        self.writer.declare(node.kind, inputs, [self._value(node)], name=node.name, scope=self._scope(node))
+        for value in inputs:
+            self.writer.use(value)
+        made, run = self._value(node), self.writer.run()
+        run.made.add(made)
+        read, (name,) = self.writer.named(inputs), self.writer.named([made])
+        run.declared[name,] = run.node(node.kind, node.name or name, read, [name], scope=self._scope(node))
 
     def _scope(self, node: Tensor) -> tuple[str, ...]:
         layer = self._layers[self._places[node]]
@@ -278,3 +288,41 @@ def _copied(node: Tensor, touched: Sequence[Effect]) -> int:
         rows, source = touched[-1].rows, node.src[0]
         count = prod(source.ne) if rows is None and source is not None else len(set(rows or ())) * node.ne[0]
     return count // block * size
+
+
+class LiveTrace:
+    """Moves into one trace what a writer has written since the last call: in its present run and in those passed to
+    `begin`, whose ops are all declared, and may run in another order. Storages and declarations are the writer's own;
+    rows go from its runs into the log as they come. ``outputs``: those of the run."""
+
+    def __init__(self, writer: Writer, outputs: tuple[str, ...]) -> None:
+        self._writer, self._log = writer, Log()
+        self._log.storages, self._log.declared = writer.log.storages, writer.log.declared
+        self._known: dict[Any, Program] = {}
+        self._died = 0  # storages that died with the last op, and are in the log
+        self._open = writer.run().open(self._log, 0, writer.title, outputs, self._known)
+        self.trace = Trace(self._log.frames[0].program.graph, writer.policy, self._log, writer.title)
+        self.trace.runs = [self._open.record]
+
+    def begin(self, outputs: tuple[str, ...]) -> None:
+        """Take over the run that the writer has begun and declared."""
+        self._let_go()
+        runs, writer = self.trace.runs, self._writer
+        self._open = writer.run().open(self._log, len(runs), writer.title, outputs, self._known)
+        runs.append(self._open.record)
+
+    def follow(self) -> None:
+        self._let_go()
+        before = len(self._log)
+        self._writer.run().pour(self._log, self._open, self._writer.freed)
+        if len(self._log) > before:
+            self._died = len(self._writer.freed.get(len(self._log) - 1, ()))
+
+    def summarise(self) -> None:
+        self.trace.value_summaries = self._writer.arrays.summaries(len(self._log))
+
+    def _let_go(self) -> None:
+        died = self._writer.freed.get(len(self._log) - 1, ())[self._died :] if len(self._log) else ()
+        if died:
+            self._log.free(died)
+            self._died += len(died)

@@ -15,7 +15,7 @@ import numpy as np
 from kvviz.errors import KvvizError, ReplayError
 from kvviz.ggml.graph.compute_graph import ComputeGraph
 from kvviz.ggml.graph.ggml_kernels import KERNELS
-from kvviz.ggml.graph.graph_trace import GraphWriter, results_of
+from kvviz.ggml.graph.graph_trace import GraphWriter, LiveTrace, results_of
 from kvviz.ggml.graph.memory_plan import MemoryPlan, place_data
 from kvviz.ggml.graph.op_effects import is_noop
 from kvviz.ggml.graph.tensor import Tensor, described
@@ -24,7 +24,6 @@ from kvviz.ggml.graph.tensor_data import stored as bytes_of
 from kvviz.graph.model import Node
 from kvviz.graph.topological_order import frontier
 from kvviz.interrupts import deliver, held_back
-from kvviz.trace.live_writer import LiveTrace
 from kvviz.trace.recording import Trace
 from kvviz.trace.records import Live
 
@@ -195,11 +194,12 @@ class GraphSession(Executor):
         self._begun += 1
         self._nodes = graph.executed
         self._places = {node: place for place, node in enumerate(self._nodes)}
-        outputs = [self.writing.values[node] for node in results_of(self._nodes)]
+        writer, values = self.writing.writer, self.writing.values
+        outputs = tuple(writer.named([values[node] for node in results_of(self._nodes)]))
         if self._writing is None:
-            self._writing = self.writing.writer.live(outputs)
+            self._writing = LiveTrace(writer, outputs)
         else:
-            self._writing.begin(tuple(self.writing.writer.named(outputs)))
+            self._writing.begin(outputs)
         self.execution = graph
         return True
 

@@ -9,7 +9,7 @@ from pathlib import PurePosixPath, PureWindowsPath
 from typing import Any, NamedTuple
 
 from kvviz.errors import LoadError, quoted
-from kvviz.memory.huge_pages import Blocks
+from kvviz.memory.storage import Blocks
 
 
 def read_external(path: str, offset: int, data: memoryview, source: Source) -> None:

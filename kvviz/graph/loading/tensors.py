@@ -15,7 +15,7 @@ from onnx import helper, numpy_helper
 from kvviz.errors import LimitError, LoadError, name_text, quoted
 from kvviz.graph.loading.external import MissingDataError, Source, find_external, read_external
 from kvviz.graph.model import Dim, Value
-from kvviz.memory.huge_pages import SMALL
+from kvviz.memory.storage import SMALL
 
 _T = onnx.TensorProto
 _TWICE = (_T.COMPLEX64, _T.COMPLEX128)

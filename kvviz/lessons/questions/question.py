@@ -35,8 +35,7 @@ from kvviz.lessons.questions.by_number import is_number, numbered
 from kvviz.lessons.questions.score import enter, present, score
 from kvviz.lessons.questions.written_numbers import is_whole, write_number
 from kvviz.view.page_modules import bundled
-from kvviz.widget.page_widget import Listener
-from kvviz.widget.still_image import stands_in
+from kvviz.widget.page_widget import Listener, stands_in
 
 READ = "KVVIZ_READ"  # set while a notebook is executed to be read: texts after a question stand there at once
 _MOST_NAMES = 3000  # that are offered while one types

@@ -14,8 +14,7 @@ from kvviz.lessons.serving.forward_pass import (
     take,
     tell,
 )
-from kvviz.lessons.serving.paged_server import Moment, PagedServer, Request
-from kvviz.lessons.serving.request_load import WAYS, LoadRun, request_load, serve_load
+from kvviz.lessons.serving.paged_server import WAYS, LoadRun, Moment, PagedServer, Request, request_load, serve_load
 
 __all__ = ["WAYS", "Decoded", "LoadRun", "Moment", "PagedServer", "Pass", "Request", "Speculation"]
 __all__ += ["empty_rows", "forward", "in_bits", "repeat_draft", "request_load", "roll_back", "serve_load", "sinks"]

@@ -51,7 +51,7 @@ def check_trace(trace: TraceData) -> None:
             expect(how in BINDINGS, f"binding {how!r}")
             expect(generation < 1 << 31, f"generation {generation}")
             expect(storage < len(storages), f"storage {storage}")
-            _check_place(storages.capacities[storage], False, shape, dtype, offset, None)
+            _check_place(storages.capacities[storage], shape, dtype, offset, None)
     if len(rows):
         _check_steps(trace)
         _check_values(trace)
@@ -165,18 +165,16 @@ def _check_layouts(trace: TraceData) -> None:
         expect(bind is None or bind.shape is None or len(bind.shape) == len(layout.strides), f"strides of {name!r}")
         expect(layout.offset <= layout.size, f"a place of {name!r}")
         expect(all(-LARGEST < stride < LARGEST for stride in layout.strides), f"strides of {name!r}")
-        _check_place(layout.size, False, layout.shape, layout.dtype, layout.offset, layout.strides)
+        _check_place(layout.size, layout.shape, layout.dtype, layout.offset, layout.strides)
         if layout.reserved is not None:
             shape, _, axis = layout.reserved
             expect(axis < len(shape) == len(layout.strides), f"the axis that {name!r} may grow on")
 
 
-def _check_place(
-    capacity: int, whole: bool, shape: Sequence[int] | None, dtype: Any, offset: int, strides: Any
-) -> None:
+def _check_place(capacity: int, shape: Sequence[int] | None, dtype: Any, offset: int, strides: Any) -> None:
     if shape is not None:
         expect(-LARGEST < offset < LARGEST, f"a value at {offset}")
-        _inside(_extent(whole, shape, dtype, offset, strides), capacity)
+        _inside(_extent(False, shape, dtype, offset, strides), capacity)
 
 
 def _extent(whole: bool, shape: Sequence[int], dtype: Any, offset: int, strides: Any) -> tuple[int, int]:
