@@ -145,7 +145,8 @@ def cast(s: Scope) -> None:
     value = s.pick(lambda v: True)
     if value is None:
         return
-    to = value.dtype if s.random.random() < 0.3 else s.random.choice((*FLOATS, *INTS, "bool"))
+    floats = FLOATS[:2] if s.model.plain else FLOATS
+    to = value.dtype if s.random.random() < 0.3 else s.random.choice((*floats, *INTS, "bool"))
     whole = to in (*INTS, "bool") and value.dtype in FLOATS
     if whole and (not value.exact or to == "uint8"):
         return

@@ -55,10 +55,16 @@ class Seq:
 
 @dataclass
 class Model:
-    """What all graphs of one model share."""
+    """What all graphs of one model share.
+
+    ``plain``: nothing for which onnxruntime rewrites a model (functions, halves), and no lengths that change while
+    it runs.
+    """
 
     random: Random
     opset: int
+    kinds: tuple[tuple[Callable[[Scope], None], int], ...]
+    plain: bool = False
     initializers: list[onnx.TensorProto] = field(default_factory=list)
     constants: list[Val] = field(default_factory=list)
     functions: list[Any] = field(default_factory=list)
