@@ -229,7 +229,7 @@ def microsoft() -> Iterator[Case]:
     yield case("MultiHeadAttention", *shared, *absent, past, past, length, num_heads=2, outputs=3, **MS)
     yield case("Attention", wide, some(8, 24), some(24), num_heads=2, **MS)
     both = some(2, 1, 2, 4, 4)
-    options = {"num_heads": 2, "outputs": 2, "unidirectional": 1}
+    options: dict[str, Any] = {"num_heads": 2, "outputs": 2, "unidirectional": 1}
     yield case("Attention", wide, some(8, 24), some(24), None, both, **options, **MS)
     query = some(1, 1, 16)
     cache = some(1, 1, 4, 8)
@@ -272,8 +272,8 @@ def fused() -> Iterator[Case]:
     yield case("QLinearAveragePool", image, F1, u0, F1, u0, kernel_shape=[1, 1], **MS)
     yield case("QLinearGlobalAveragePool", image[:, :, :1, :1], F1, u0, F1, u0, **MS)
     yield case("QLinearConv", image, F1, u0, np.ones((1, 1, 1, 1), np.uint8), F1, u0, F1, u0, **MS)
-    for more in ((), (None, F1, u0)):
-        yield case("QGemm", U, F1, u0, U, F1, u0, *more, fixed=(3, 4, 5), **MS)
+    for end in ((), (None, F1, u0)):
+        yield case("QGemm", U, F1, u0, U, F1, u0, *end, fixed=(3, 4, 5), **MS)
     wide = some(1, 4, 8)
     quantized = (wide.astype(np.uint8), np.ones((8, 24), np.uint8), some(24), F1, F1, None, u0, u0)
     yield case("QAttention", *quantized, num_heads=2, fixed=(1,), **MS)
