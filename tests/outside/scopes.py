@@ -155,3 +155,17 @@ def numbers(random: Random, dtype: str, shape: Sequence[int]) -> np.ndarray:
 
 def tensor_type(dtype: str) -> int:
     return int(helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
+
+
+def on(fits: Callable[[Val], bool]) -> Callable[[Callable[[Scope, Val], None]], Callable[[Scope], None]]:
+    """A kind of node made of a value that fits; where there is none, nothing is added."""
+
+    def kind_of(make: Callable[[Scope, Val], None]) -> Callable[[Scope], None]:
+        def kind(s: Scope) -> None:
+            value = s.pick(fits)
+            if value is not None:
+                make(s, value)
+
+        return kind
+
+    return kind_of
