@@ -19,7 +19,7 @@ from kvviz.graph.model import Graph
 from kvviz.trace.records import Cache, CacheRun, Rows, Span
 from tests.decode.oracle import Watched
 from tests.decode.small import DECODERS, HEADS, NAMES, ROWS, SIZE, WIDTH, WINDOW, small, weights
-from tests.engine.ort.random_models import random_model
+from tests.engine.graphs import graph_of
 from tests.ort_session import session_of
 from tests.view.conftest import STORYTELLER
 
@@ -216,8 +216,11 @@ def test_meters_are_read_at_once_where_inputs_are_too_large_to_keep(monkeypatch:
 
 def test_an_output_with_fewer_axes_than_its_cache_has_no_rows(tmp_path: Path) -> None:
     # A model whose outputs declare no shapes, so that a pair is found that turns out to be none.
-    proto, feeds = random_model(1469)
-    trace = kvviz.run(kvviz.load(proto), feeds)
+    graph = graph_of("""g (float[2, 3, 4] x, float[3, 4] w, int64[3, 4] at) => (float[] y) {
+        last, all = Scan <num_scan_inputs = 1, body = b (float[3, 4] s, float[3, 4] p) => (float[3, 4] o, float[3, 4] q)
+            { o = Identity(p) q = Neg(p) }> (w, x) y = ScatterElements <axis = -1> (last, at, last) }""")
+    feeds = {"x": np.ones((2, 3, 4), np.float32), "w": np.ones((3, 4), np.float32), "at": np.zeros((3, 4), np.int64)}
+    trace = kvviz.run(graph, feeds)
     (one,) = trace.caches
     assert one.axis is not None and trace.outputs[one.output].ndim <= one.axis
     (run,) = one.runs

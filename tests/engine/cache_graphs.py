@@ -6,6 +6,7 @@ The nodes are collected in the `Sketch` of `random_graphs`; what is new here are
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import onnx
@@ -41,8 +42,31 @@ class CacheExample:
     backwards: bool
 
 
+def over(ranks: tuple[int, ...]) -> Callable[[Callable[..., None]], Callable[[Any], None]]:
+    """A node over a value of such a rank; none where there is no such value."""
+
+    def added_by(add: Callable[..., None]) -> Callable[[Any], None]:
+        def added(writer: Any) -> None:
+            if (found := writer.cache(ranks)) is not None:
+                add(writer, *found)
+
+        return added
+
+    return added_by
+
+
+def over_pasts(add: Callable[..., None]) -> Callable[[Any], None]:
+    """A node over a past of keys and one of values."""
+
+    def added(writer: Any) -> None:
+        if (found := writer.pasts()) is not None:
+            add(writer, *found)
+
+    return added
+
+
 class Writer:
-    """Adds random nodes to a sketch; every method adds one, or gives False where no value fits it."""
+    """Adds random nodes to a sketch: every method adds one, where a value fits it."""
 
     def __init__(self, draw: random.Random, sketch: Sketch) -> None:
         self.draw, self.sketch = draw, sketch
@@ -66,16 +90,14 @@ class Writer:
     def whole(self, *numbers: int, dtype: type = np.int64) -> str:
         return self.sketch.weight(np.array(numbers, dtype))
 
-    def cache(self, rank: tuple[int, ...] = (4,)) -> tuple[str, Shape] | None:
+    def cache(self, rank: tuple[int, ...]) -> tuple[str, Shape] | None:
         name = self.pick(lambda shape: len(shape) in rank and all(shape))
         return None if name is None else (name, self.sketch.shapes[name])
 
     # -- operators that write into a cache ------------------------------------------------------------------------
 
-    def tensor_scatter(self) -> bool:
-        if (found := self.cache((3, 4))) is None:
-            return False
-        x, shape = found
+    @over((3, 4))
+    def tensor_scatter(self, x: str, shape: Shape) -> None:
         axis, mode = self.draw.randrange(1, len(shape)), self.draw.choice(["linear", "circular"])
         rows = self.draw.choice([1, 1, min(2, shape[axis])])
         last = 2 * shape[axis] if mode == "circular" else shape[axis] - rows
@@ -83,33 +105,24 @@ class Writer:
         starts = self.whole(*(self.draw.randint(0, last) for _ in range(shape[0])))
         inputs = [x, update] if self.draw.random() < 0.2 else [x, update, starts]
         self.sketch.add("TensorScatter", inputs, [shape], axis=axis, mode=mode)
-        return True
 
-    def scatter_nd(self) -> bool:
-        if (found := self.cache((2, 3, 4))) is None:
-            return False
-        x, shape = found
+    @over((2, 3, 4))
+    def scatter_nd(self, x: str, shape: Shape) -> None:
         depth = self.draw.randrange(1, len(shape) + 1)
         places = list(np.ndindex(*shape[:depth]))
         chosen = self.draw.sample(places, min(len(places), self.draw.choice([1, 1, 2])))
         indices = self.sketch.weight(np.array(chosen, np.int64))
         self.sketch.add("ScatterND", [x, indices, self.like((len(chosen), *shape[depth:]))], [shape])
-        return True
 
-    def scatter_elements(self) -> bool:
-        if (found := self.cache((2, 3, 4))) is None:
-            return False
-        x, shape = found
+    @over((2, 3, 4))
+    def scatter_elements(self, x: str, shape: Shape) -> None:
         axis = self.draw.randrange(len(shape))
         part = (*shape[:axis], 1, *shape[axis + 1 :])
         indices = self.sketch.weight(np.full(part, self.draw.randrange(shape[axis])))
         self.sketch.add("ScatterElements", [x, indices, self.like(part)], [shape], axis=axis)
-        return True
 
-    def concat(self) -> bool:
-        if (found := self.cache((3, 4))) is None:
-            return False
-        x, shape = found
+    @over((3, 4))
+    def concat(self, x: str, shape: Shape) -> None:
         if self.draw.random() < 0.7:
             # What may have room: a past, and what was appended to one.
             appended = [node.output[0] for node in self.sketch.nodes if node.op_type == "Concat"]
@@ -119,14 +132,13 @@ class Writer:
         new = (*shape[:axis], 1, *shape[axis + 1 :])
         total = (*shape[:axis], shape[axis] + 1, *shape[axis + 1 :])
         if np.prod(total) > LARGEST:
-            return False
+            return
         inputs = [x, self.like(new)] if self.draw.random() < 0.85 else [self.like(new), x]
         self.sketch.add("Concat", inputs, [total], axis=axis)
-        return True
 
     def pasts(self) -> tuple[str, str, Shape] | None:
         """Two values that can be a past of keys and one of values."""
-        if (found := self.cache()) is None or found[1][3] != SIZE or np.prod(found[1]) > LARGEST:
+        if (found := self.cache((4,))) is None or found[1][3] != SIZE or np.prod(found[1]) > LARGEST:
             return None
         key, shape = found
         # One value on both sides is a case of its own, and should not be the most frequent one.
@@ -134,31 +146,26 @@ class Writer:
         value = self.draw.choice(others) if others and self.draw.random() < 0.7 else self.like(shape)
         return key, value, shape
 
-    def attention_inside(self) -> bool:
-        if (found := self.pasts()) is None:
-            return False
-        key, value, (batch, heads, rows, size) = found
+    @over_pasts
+    def attention_inside(self, key: str, value: str, shape: Shape) -> None:
+        batch, heads, rows, size = shape
         new, grown = (batch, heads, 1, size), (batch, heads, rows + 1, size)
         queries = (batch, heads * self.draw.choice([1, 2]), 1, size)
         inputs = [self.like(queries), self.like(new), self.like(new), "", key, value]
         self.sketch.add("Attention", inputs, [queries, grown, grown], is_causal=self.draw.randrange(2))
-        return True
 
-    def attention_outside(self) -> bool:
-        if (found := self.pasts()) is None:
-            return False
-        key, value, (batch, heads, rows, size) = found
+    @over_pasts
+    def attention_outside(self, key: str, value: str, shape: Shape) -> None:
+        batch, heads, rows, size = shape
         queries = (batch, heads * self.draw.choice([1, 2]), self.draw.choice([1, 2]), size)
         inputs = [self.like(queries), key, value]
         if self.draw.random() < 0.6:
             inputs += ["", "", "", self.whole(*(self.draw.randint(1, rows) for _ in range(batch)))]
         self.sketch.add("Attention", inputs, [queries], is_causal=self.draw.randrange(2))
-        return True
 
-    def group_query(self) -> bool:
-        if (found := self.pasts()) is None:
-            return False
-        key, value, (batch, heads, rows, size) = found
+    @over_pasts
+    def group_query(self, key: str, value: str, shape: Shape) -> None:
+        batch, heads, rows, size = shape
         valid = [rows + 1] * batch
         if self.draw.random() < 0.6:
             valid = [self.draw.randint(1, rows) for _ in range(batch)]
@@ -168,12 +175,10 @@ class Writer:
         inputs += [self.whole(*(n - 1 for n in valid), dtype=np.int32), self.whole(total, dtype=np.int32)]
         shapes: list[Shape] = [(batch, 1, width * size), present, present]
         self.sketch.add("GroupQueryAttention", inputs, shapes, domain=MS, num_heads=width, kv_num_heads=heads)
-        return True
 
-    def multi_head(self) -> bool:
-        if (found := self.pasts()) is None:
-            return False
-        key, value, (batch, heads, rows, size) = found
+    @over_pasts
+    def multi_head(self, key: str, value: str, shape: Shape) -> None:
+        batch, heads, rows, size = shape
         new = (batch, 1, heads * size)
         inputs, present = [self.like(new) for _ in range(3)] + ["", "", "", key, value], (batch, heads, rows, size)
         if self.draw.random() < 0.5:
@@ -181,97 +186,71 @@ class Writer:
         else:
             present = (batch, heads, rows + 1, size)
         self.sketch.add("MultiHeadAttention", inputs, [new, present, present], domain=MS, num_heads=heads)
-        return True
 
-    def linear_attention(self) -> bool:
-        if (found := self.cache()) is None:
-            return False
-        state, (batch, heads, size, width) = found
+    @over((4,))
+    def linear_attention(self, state: str, shape: Shape) -> None:
+        batch, heads, size, width = shape
         keys, values = (batch, 1, heads * size), (batch, 1, heads * width)
         told = {"q_num_heads": heads, "kv_num_heads": heads, "update_rule": "linear"}
         inputs = [self.like(keys), self.like(keys), self.like(values), state]
-        self.sketch.add("LinearAttention", inputs, [values, found[1]], domain=MS, **told)
-        return True
+        self.sketch.add("LinearAttention", inputs, [values, shape], domain=MS, **told)
 
-    def causal_conv(self) -> bool:
-        if (found := self.cache((3,))) is None:
-            return False
-        state, (batch, channels, columns) = found
+    @over((3,))
+    def causal_conv(self, state: str, shape: Shape) -> None:
+        batch, channels, columns = shape
         x = (batch, channels, self.draw.choice([1, 2]))
         inputs = [self.like(x), self.normals(channels, 1, columns + 1), "", state]
-        self.sketch.add("CausalConvWithState", inputs, [x, found[1]], domain=MS)
-        return True
+        self.sketch.add("CausalConvWithState", inputs, [x, shape], domain=MS)
 
     # -- views and readers ----------------------------------------------------------------------------------------
 
-    def transpose(self) -> bool:
-        if (found := self.cache()) is None:
-            return False
-        x, shape = found
+    @over((4,))
+    def transpose(self, x: str, shape: Shape) -> None:
         perm = self.draw.choice([(0, 2, 1, 3), (0, 2, 1, 3), (0, 1, 3, 2), (1, 0, 2, 3)])
         self.sketch.add("Transpose", [x], [tuple(shape[p] for p in perm)], perm=list(perm))
-        return True
 
-    def slice(self) -> bool:
-        if (found := self.cache((3, 4))) is None:
-            return False
-        x, shape = found
+    @over((3, 4))
+    def slice(self, x: str, shape: Shape) -> None:
         axis = self.draw.choice([2, 2, 1])
         start = self.draw.randrange(shape[axis])
         stop = self.draw.randint(start + 1, shape[axis])
         bounds = [self.whole(n) for n in (start, stop, axis)]
         self.sketch.add("Slice", [x, *bounds], [(*shape[:axis], stop - start, *shape[axis + 1 :])])
-        return True
 
-    def reshape(self) -> bool:
-        if (found := self.cache((3, 4))) is None:
-            return False
-        x, shape = found
+    @over((3, 4))
+    def reshape(self, x: str, shape: Shape) -> None:
         to = (shape[0], int(np.prod(shape[1:-1])), shape[-1]) if len(shape) == 4 else (shape[0], 1, *shape[1:])
         self.sketch.add("Reshape", [x, self.whole(*to)], [to])
-        return True
 
-    def identity(self) -> bool:
+    def identity(self) -> None:
         x = self.draw.choice(list(self.sketch.shapes))
         self.sketch.add("Identity", [x], [self.sketch.shapes[x]])
-        return True
 
-    def unary(self) -> bool:
+    def unary(self) -> None:
         x = self.draw.choice(list(self.sketch.shapes))
         self.sketch.add(self.draw.choice(["Neg", "Relu", "Abs"]), [x], [self.sketch.shapes[x]])
-        return True
 
-    def binary(self) -> bool:
+    def binary(self) -> None:
         x = self.draw.choice(list(self.sketch.shapes))
         shape = self.sketch.shapes[x]
         self.sketch.add(self.draw.choice(["Add", "Mul"]), [x, self.like(shape)], [shape])
-        return True
 
-    def reduce(self) -> bool:
-        if (found := self.cache((3, 4))) is None:
-            return False
-        x, shape = found
+    @over((3, 4))
+    def reduce(self, x: str, shape: Shape) -> None:
         axes = sorted(self.draw.sample(range(len(shape)), self.draw.choice([1, 1, 2, 3])))
         kind = self.draw.choice(["ReduceMax", "ReduceSum", "ReduceMean"])
         self.sketch.add(kind, [x, self.whole(*axes)], [tuple(1 if i in axes else n for i, n in enumerate(shape))])
-        return True
 
-    def matmul(self) -> bool:
-        if (found := self.cache()) is None:
-            return False
-        x, shape = found
+    @over((4,))
+    def matmul(self, x: str, shape: Shape) -> None:
         if self.draw.random() < 0.5:
             self.sketch.add("MatMul", [self.normals(*shape[:2], 3, shape[2]), x], [(*shape[:2], 3, shape[3])])
         else:
             self.sketch.add("MatMul", [x, self.normals(*shape[:2], shape[3], 3)], [(*shape[:3], 3)])
-        return True
 
-    def softmax(self) -> bool:
-        if (found := self.cache()) is None:
-            return False
-        x, shape = found
+    @over((4,))
+    def softmax(self, x: str, shape: Shape) -> None:
         self.sketch.add("Softmax", [x], [shape], axis=self.draw.randrange(-1, 4))
-        return True
 
 
 WRITERS = (

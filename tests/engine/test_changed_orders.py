@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import kvviz
-from kvviz.debugger.cursor import Cursor
 from kvviz.decode.run_sessions import SingleRun
 from kvviz.engine.plan import needed
 from kvviz.engine.policy import model_order
@@ -20,19 +19,14 @@ from kvviz.runtimes.rten.rten_planner import rten
 from kvviz.runtimes.schedules import Before, Picks
 from tests.engine.graphs import graph_of, numbers
 from tests.engine.random_graphs import Example, assert_same_bits, examples, feeds
+from tests.engine.test_safe_in_any_schedule import by_hand
 from tests.engine.test_schedules import FAN, assert_can_run, many, names_of, order_of, with_schedule
 from tests.graph.build import MODELS
 
 
 def shuffled(graph: Graph, example: Example, seed: int) -> kvviz.Trace:
     """A run in which a person picked ops at random."""
-    cursor = Cursor(SingleRun(graph, feeds(example), donate=example.donate))
-    draw = random.Random(seed)
-    while True:
-        if frontier := cursor.frontier():
-            cursor.choose(draw.choice(frontier))
-        elif cursor.next().reason == "end":
-            return cursor.trace
+    return by_hand(SingleRun(graph, feeds(example), donate=example.donate), random.Random(seed))
 
 
 @many
@@ -69,30 +63,25 @@ def test_what_was_not_picked_follows_in_the_model_s_order() -> None:
     assert names_of(order_of(graph, Picks(()))) == "a b c d e"
 
 
-@pytest.mark.parametrize(
-    ("picks", "message"),
-    [
-        (((((), 4), ((), 0))), "the picks run 'e' before 'a' in the main graph, but it needs that one"),
-        ((((), 99),), "the picks name node 99 in the main graph of agraph, where there is none"),
-        ((((), 0), ((), 1), ((), 0)), "the picks name node 0 in the main graph twice"),
-    ],
-)
-def test_picks_that_do_not_fit_are_refused_in_one_sentence(picks: tuple, message: str) -> None:
-    with pytest.raises(KvvizError, match=f"^{re.escape(message)}$"):
-        kvviz.run(graph_of(FAN), {"x": numbers(4)}, policy=with_schedule(Picks(picks)))
+REFUSED = [
+    ((((), 4), ((), 0)), "the picks run 'e' before 'a' in the main graph, but it needs that one"),
+    ((((), 99),), "the picks name node 99 in the main graph of agraph, where there is none"),
+    ((((), 0), ((), 1), ((), 0)), "the picks name node 0 in the main graph twice"),
+]
 
 
-def test_picks_of_another_model_are_refused() -> None:
-    picks = Picks.of(kvviz.run(graph_of(FAN), {"x": numbers(4)}))
+def test_picks_that_do_not_fit_are_refused_in_one_sentence(tmp_path: Path) -> None:
+    graph, x = graph_of(FAN), {"x": numbers(4)}
+    for picks, message in REFUSED:
+        with pytest.raises(KvvizError, match=f"^{re.escape(message)}$"):
+            kvviz.run(graph, x, policy=with_schedule(Picks(picks)))
+    other = graph_of(FAN.replace("Sin", "Cos"))
     with pytest.raises(KvvizError, match="these picks were made for another model"):
-        kvviz.run(graph_of(FAN.replace("Sin", "Cos")), {"x": numbers(4)}, policy=with_schedule(picks))
-
-
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": 1, "model": "", "picks": [[0, 1]]}', '{"format": 9}'])
-def test_a_file_that_holds_no_picks_is_refused(text: str, tmp_path: Path) -> None:
-    (tmp_path / "picks.json").write_text(text)
-    with pytest.raises(KvvizError, match=r"picks\.json (holds no picks|is in picks format 9)"):
-        Picks.load(tmp_path / "picks.json")
+        kvviz.run(other, x, policy=with_schedule(Picks.of(kvviz.run(graph, x))))
+    for text in ("", "[]", "{}", '{"format": 1, "model": "", "picks": [[0, 1]]}', '{"format": 9}'):
+        (tmp_path / "picks.json").write_text(text)
+        with pytest.raises(KvvizError, match=r"picks\.json (holds no picks|is in picks format 9)"):
+            Picks.load(tmp_path / "picks.json")
 
 
 @many
@@ -119,30 +108,21 @@ def test_before_puts_the_reader_first_and_stays_valid_or_refuses_because_it_depe
     assert_same_bits(plain, kvviz.run(graph, feeds(example), donate=example.donate, policy=with_schedule(changed)))
 
 
-def test_what_a_reader_needs_is_moved_in_the_order_in_which_it_was() -> None:
+def test_a_reader_is_moved_with_what_it_needs_in_the_order_in_which_it_was() -> None:
     graph = graph_of(
         """agraph (float[4] x) => (float[4] y) {
           [a] a = Neg (x)  [b] b = Sin (x)  [c] c = Abs (x)  [r] r = Add (c, b)  [y] y = Add (a, r)
         }"""
     )
     index = {node.name: node.index for node in graph.nodes}
-    assert names_of(order_of(graph, Before(model_order, (((), index["r"], index["a"]),)))) == "b c r a y"
 
+    def before(*pairs: tuple[int, int]) -> Before:
+        return Before(model_order, tuple(((), *pair) for pair in pairs))
 
-def test_changes_that_contradict_each_other_are_refused() -> None:
-    graph = graph_of(FAN)
-    index = {node.name: node.index for node in graph.nodes}
-    pairs = (((), index["a"], index["b"]), ((), index["b"], index["a"]))
+    assert names_of(order_of(graph, before((index["r"], index["a"])))) == "b c r a y"
+    # where only one of the two is needed nothing changes
+    assert names_of(order_of(graph, before((index["b"], index["a"])), ["a"])) == "a"
     with pytest.raises(KvvizError, match=r"contradict each other: each of 'a', 'b' must run first"):
-        order_of(graph, Before(model_order, pairs))
-
-
-def test_a_change_that_names_a_missing_node_is_refused() -> None:
+        order_of(graph, before((index["a"], index["b"]), (index["b"], index["a"])))
     with pytest.raises(KvvizError, match="there is no node 77 in the main graph of agraph"):
-        order_of(graph_of(FAN), Before(model_order, (((), 77, 0),)))
-
-
-def test_a_change_of_which_only_one_node_is_needed_changes_nothing() -> None:
-    graph = graph_of(FAN)
-    index = {node.name: node.index for node in graph.nodes}
-    assert names_of(order_of(graph, Before(model_order, (((), index["d"], index["a"]),)), ["c"])) == "a c"
+        order_of(graph, before((77, 0)))

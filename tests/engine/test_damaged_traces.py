@@ -27,18 +27,22 @@ from tests.trace.recordings import two_lanes
 DATA = Path(__file__).parent.parent / "data" / "traces"
 
 
-@pytest.fixture(scope="module")
-def saved(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    path = tmp_path_factory.mktemp("traces") / "loop"
-    make("loop").save(path)
-    return path.read_bytes()
+def file_of(trace: Trace) -> bytes:
+    target = io.BytesIO()
+    trace.save(target)
+    return target.getvalue()
 
 
 @pytest.fixture(scope="module")
-def decoded(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    path = tmp_path_factory.mktemp("traces") / "decode"
-    kvviz.decode(kvviz.load(small("concat").proto), [3, 1, 4], 3, kv_capacity=8).save(path)
-    return path.read_bytes()
+def saved() -> bytes:
+    return file_of(make("loop"))
+
+
+@pytest.fixture(scope="module")
+def decoded() -> bytes:
+    trace = kvviz.decode(kvviz.load(small("concat").proto), [3, 1, 4], 3, kv_capacity=8, progress=False)
+    trace.summarise("200 kB")
+    return file_of(trace)
 
 
 def rewritten(data: bytes, name: str, change: Any) -> bytes:
@@ -77,19 +81,14 @@ def fails(data: bytes, path: Path) -> str:
     return message
 
 
-@pytest.mark.parametrize("data", [b"", b"PK\x03\x04", b"hello", b"\0" * 4096], ids=["empty", "zip", "text", "zeros"])
-def test_a_file_that_is_no_trace_is_refused(data: bytes, tmp_path: Path) -> None:
-    assert "is not a trace of kvviz, or it is damaged" in fails(data, tmp_path / "x")
-
-
-def test_a_file_that_is_not_there_is_said_to_be_missing(tmp_path: Path) -> None:
+def test_a_file_that_is_no_trace_is_missing_or_of_another_format_is_refused(saved: bytes, tmp_path: Path) -> None:
+    for data in (b"", b"PK\x03\x04", b"hello", b"\0" * 4096):
+        assert "is not a trace of kvviz, or it is damaged" in fails(data, tmp_path / "x")
     with pytest.raises(LoadError, match="there is no file"):
         Trace.load(tmp_path / "nothing")
-
-
-def test_a_trace_of_another_format_is_refused(saved: bytes, tmp_path: Path) -> None:
     newer = rewritten(saved, "header.json", lambda text: text.replace(b'"format": 13', b'"format": 14'))
     assert "has trace format 14; this version reads 13, 12 and 11" in fails(newer, tmp_path / "x")
+    fails(rewritten(saved, "header.json", lambda text: b"[" * 200_000), tmp_path / "x")
 
 
 @pytest.mark.parametrize("name", ["header.json", "op.live", "free.storage"])
@@ -143,31 +142,23 @@ def test_a_change_without_a_new_checksum_is_told_as_a_change(saved: bytes, tmp_p
 
 PLACES: list[tuple[tuple, Any]] = [
     ((), []),
-    (("graphs",), []),
     (("graphs", 0, "nodes", 0, 9), [["body", 0]]),
     (("graphs", 1, "nodes", 0, 10), 0),
-    (("graphs", 0, "nodes", 0, 3), [1]),
     (("graphs", 0, "inputs", 0, 1), "float31"),
     (("graphs", 0, "nodes", 0, 11), {"axis": [[1]]}),
     (("programs", 0, 0), 9),
-    (("programs", 0, 0), -1),
     (("programs", 0, 1, 0), 99),
     (("programs", 0, 1), []),
     (("nodes", 0, 0), 7),
     (("nodes", 0, 1), 99),
-    (("nodes", 0, 2), 1),
     (("nodes", 0, 5), [7]),
     (("nodes", 0, 7), [[0, 7]]),
     (("frames",), []),
     (("frames", 0, 0), -1),
     (("frames", 1, 1), 1),
-    (("frames", 1, 1), True),
     (("frames", 1, 2), 77),
-    (("frames", 1, 2), None),
     (("frames", 0, 5), 3),
     (("frames", 0, 7), 0),
-    (("frames", 1, 7), -1),
-    (("binds",), []),
     (("binds", 0, 1), 1000),
     (("binds", 0, 3), "stolen"),
     (("binds", 0, 4), [-4]),
@@ -176,8 +167,6 @@ PLACES: list[tuple[tuple, Any]] = [
     (("refusals", 0, 0), [9]),
     (("forms", 0, 0), [-5]),
     (("forms", 0, 1), "float31"),
-    (("forms", 0, 1), "<f4"),
-    (("forms",), []),
     (("runs", 0, 1), 10**6),
     (("runs",), [[0]]),
     (("caches",), [["a"]]),
@@ -211,8 +200,12 @@ def test_a_column_whose_numbers_point_nowhere_is_refused(name: str, value: int, 
     fails(signed(with_column(members, column, np.full(count, value))), tmp_path / "x")
 
 
-@pytest.mark.parametrize("name", ["header.json", *SAVED])
-def test_a_member_that_is_cut_or_too_long_is_refused(name: str, saved: bytes, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["header.json", *SAVED, *(f"values.{name}" for name in sorted(COLUMNS))])
+def test_a_member_that_is_cut_or_too_long_is_refused(name: str, saved: bytes, decoded: bytes, tmp_path: Path) -> None:
+    if name.startswith("values."):
+        size = np.dtype(COLUMNS[name[7:]][0]).itemsize
+        fails(rewritten(decoded, name, lambda c: c[:-size]), tmp_path / "x")
+        return
     member = member_of(members_of(saved), name)
     for change in (lambda c: c[:-8], lambda c: c[:-3], lambda c: c + c[:8]):
         fails(rewritten(saved, member, change), tmp_path / "x")
@@ -234,10 +227,6 @@ def test_a_file_of_a_format_before_is_read_as_what_it_was_saved_from(kind: str, 
         saved.append(members_of((tmp_path / "x").read_bytes()))
         del saved[-1]["header.json"]
     assert saved[0] == saved[1]
-
-
-def test_json_that_is_nested_without_end_is_refused(saved: bytes, tmp_path: Path) -> None:
-    fails(rewritten(saved, "header.json", lambda text: b"[" * 200_000), tmp_path / "x")
 
 
 @settings(max_examples=60)
@@ -273,21 +262,17 @@ def test_a_trace_changed_with_a_new_checksum_is_refused_or_read_by_every_reader(
 
 
 @pytest.fixture(scope="module")
-def members() -> dict[str, bytes]:
-    trace = kvviz.decode(kvviz.load(small("concat").proto), [3, 1, 4], 3, kv_capacity=8, progress=False)
-    trace.summarise("200 kB")
-    file = io.BytesIO()
-    trace.save(file)
-    with zipfile.ZipFile(file) as archive:
-        return {name: archive.read(name) for name in archive.namelist()}
+def members(decoded: bytes) -> dict[str, bytes]:
+    return members_of(decoded)
 
 
 @given(data=st.data())
-def test_any_changed_number_is_refused_or_can_be_read(members: dict[str, bytes], data: st.DataObject) -> None:
+def test_any_changed_number_of_a_value_is_refused_or_can_be_read(
+    members: dict[str, bytes], data: st.DataObject
+) -> None:
     name = data.draw(st.sampled_from(sorted(COLUMNS)))
-    dtype, _ = COLUMNS[name]
-    column = np.frombuffer(members[f"values.{name}"], dtype).copy()
-    kind = np.dtype(dtype)
+    kind = np.dtype(COLUMNS[name][0])
+    column = np.frombuffer(members[f"values.{name}"], kind).copy()
     place = data.draw(st.integers(0, len(column) - 1))
     if kind.kind == "f":
         column[place] = data.draw(st.floats())
@@ -310,15 +295,10 @@ def test_any_changed_number_is_refused_or_can_be_read(members: dict[str, bytes],
 
 
 @pytest.mark.parametrize("row", [[0, 0, 2, 2, -1, 0], [0, 0, 2, 2, 2**31 - 1, 0], [0, 0, 2**24 - 1, 0, 2**24 - 1, 0]])
-def test_attention_to_rows_that_no_cache_has_is_refused(members: dict[str, bytes], row: list[int]) -> None:
+def test_attention_to_rows_that_no_cache_has_is_refused(
+    members: dict[str, bytes], row: list[int], tmp_path: Path
+) -> None:
     column = np.frombuffer(members["values.attention"], COLUMNS["attention"][0]).copy()
     column[: len(row)] = row
-    with pytest.raises(LoadError, match="numbers out of place"):
-        Trace.load(io.BytesIO(signed({**members, "values.attention": column.tobytes()})))
-
-
-@pytest.mark.parametrize("name", sorted(COLUMNS))
-def test_a_column_that_is_cut_short_is_refused(members: dict[str, bytes], name: str) -> None:
-    cut = members[f"values.{name}"][: -np.dtype(COLUMNS[name][0]).itemsize]
-    with pytest.raises(LoadError):
-        Trace.load(io.BytesIO(signed({**members, f"values.{name}": cut})))
+    message = fails(signed({**members, "values.attention": column.tobytes()}), tmp_path / "x")
+    assert "numbers out of place" in message

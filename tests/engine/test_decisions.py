@@ -8,7 +8,6 @@ from kvviz.decode.run_sessions import SingleRun
 from kvviz.trace.blockers import BlockerCode
 from tests.engine.blocked import CASES, LATER, Case, X
 from tests.engine.graphs import graph_of, numbers, run, step_of
-from tests.graph.build import model, node
 
 LOOP = """g (float[2, 3] x) => (float[2, 3] z, float[?, 2, 3] t) <int64 n = {2}> {
     a = Exp(x)
@@ -80,39 +79,51 @@ def test_all_reasons_are_collected_not_only_the_first() -> None:
     assert len(blockers) == 12
 
 
-def test_the_alias_that_is_named_is_one_that_is_still_needed() -> None:
-    text = """g (float[2, 3] x) => (float[2, 3] t, float[6] y, float[3, 2] z) <int64[1] n = {-1}, int64[2] s = {3, 2}> {
-        a = Exp(x) needed = Reshape(a, n) spent = Reshape(a, s) z = Neg(spent) [target] t = Relu(a) y = Abs(needed) }"""
-    (blocker,) = step_of(run(text, X), "target").decision.blockers
-    assert (blocker.code, blocker.culprit) == ("ALIASED", "needed")
-
-
 def test_each_operand_has_reasons_of_its_own() -> None:
     text = """g (float[2, 3] x) => (float[2, 3] t) <float[3] w = {1, 2, 3}> { [target] t = Add(x, w) }"""
     found = {(b.input, b.code) for b in step_of(run(text, X), "target").decision.blockers}
     assert found == {("x", "BORROWED_INPUT"), ("w", "CONSTANT"), ("w", "SHAPE_DIFFERS")}
 
 
-def test_an_op_that_never_runs_in_place_says_so() -> None:
-    text = "g (float[2, 3] x) => (float[2, 2] t) { a = Transpose(x) [target] t = MatMul(x, a) }"
-    (blocker,) = step_of(run(text, X), "target").decision.blockers
-    assert (blocker.code, blocker.input, blocker.culprit, blocker.position) == ("OP_CANNOT", "", "MatMul", -1)
-    assert blocker.message == "MatMul never runs in place"
+LONE = {
+    "an op that never runs in place": (
+        "(float[2, 3] x) => (float[2, 2] t) { a = Transpose(x) [target] t = MatMul(x, a) }",
+        ("OP_CANNOT", "", "MatMul", -1),
+        "MatMul never runs in place",
+    ),
+    "a Cast that is no view": (
+        "(float[2, 3] x) => (float16[2, 3] t) { [target] t = Cast <to = 10> (x) }",
+        ("DTYPE_DIFFERS", "x", "x", 0),
+        "it holds float32, the output float16",
+    ),
+    "a Reshape that had to copy": (
+        """(float[2, 3] x) => (float[6] t) <int64[1] flat = {-1}> {
+        a = Transpose <perm = [1, 0]> (x) [target] t = Reshape(a, flat) }""",
+        ("NOT_CONTIGUOUS", "a", "a", 0),
+        "",
+    ),
+    "an alias that is still needed beside one that is not": (
+        """(float[2, 3] x) => (float[2, 3] t, float[6] y, float[3, 2] z) <int64[1] n = {-1}, int64[2] s = {3, 2}> {
+        a = Exp(x) needed = Reshape(a, n) spent = Reshape(a, s) z = Neg(spent) [target] t = Relu(a)
+        y = Abs(needed) }""",
+        ("ALIASED", "a", "needed", 0),
+        "",
+    ),
+    "a Dropout in training, which is no copy": (
+        """(float[2, 3] x) => (float[2, 3] t) <float share = {0.5}, bool train = {1}> {
+        [target] t = Dropout <seed = 3> (x, share, train) }""",
+        ("OP_CANNOT", "", "Dropout", -1),
+        "",
+    ),
+}
 
 
-def test_a_reshape_that_had_to_copy_names_the_layout_of_its_input() -> None:
-    text = """g (float[2, 3] x) => (float[6] t) <int64[1] flat = {-1}> {
-        a = Transpose <perm = [1, 0]> (x) [target] t = Reshape(a, flat) }"""
-    step = step_of(run(text, X), "target")
-    (blocker,) = step.decision.blockers
-    assert (blocker.code, blocker.input, blocker.bytes) == ("NOT_CONTIGUOUS", "a", 24)
-    assert (step.copied, step.decision.shares) == (24, {})
-
-
-def test_a_view_shares_without_being_in_place_and_without_blockers() -> None:
-    text = "g (float[2, 3] x) => (float[3, 2] t) <int64[2] s = {3, 2}> { a = Exp(x) [target] t = Reshape(a, s) }"
-    decision = step_of(run(text, X), "target").decision
-    assert (decision.dispatch, decision.taken, decision.shares, decision.blockers) == ("run", (), {"t": "a"}, ())
+@pytest.mark.parametrize(("text", "reason", "message"), LONE.values(), ids=LONE)
+def test_the_one_reason_is_true(text: str, reason: tuple, message: str) -> None:
+    step = step_of(run(f"g {text}", X), "target")
+    (b,) = step.decision.blockers
+    assert (b.code, b.input, b.culprit, b.position) == reason and b.message.endswith(message)
+    assert step.copied == (24 if step.op_type == "Reshape" else 0)
 
 
 def test_the_second_operand_is_taken_where_the_first_cannot_be() -> None:
@@ -134,13 +145,6 @@ def test_every_code_that_the_two_policies_can_give_is_shown_here() -> None:
     assert {str(code) for code in BlockerCode} - shown == {"OTHER_INPUT_BUSY"}
 
 
-def test_a_cast_that_is_no_view_says_that_its_type_is_why() -> None:
-    cast = run("g (float[2, 3] x) => (float16[2, 3] t) { [target] t = Cast <to = 10> (x) }", X)
-    (blocker,) = step_of(cast, "target").decision.blockers
-    assert (blocker.code, blocker.input) == ("DTYPE_DIFFERS", "x")
-    assert blocker.message.endswith("it holds float32, the output float16")
-
-
 @pytest.mark.parametrize("policy", ["ideal", "rten", "onnxruntime"])
 def test_nothing_stands_against_an_op_that_made_a_view(policy: str) -> None:
     trace = run(
@@ -153,35 +157,17 @@ def test_nothing_stands_against_an_op_that_made_a_view(policy: str) -> None:
     assert (step.outs[0].how, step.written, step.decision.blockers) == ("view", 0, ())
 
 
-# ---- reasons that are true ------------------------------------------------------------------------------------------
-
-
 def test_attention_that_only_computes_is_not_said_to_find_its_keys_out_of_order() -> None:
     """Only its presents can be views of its inputs, and here there are none."""
-    nodes = [node("TensorScatter", "cache k at", "keys"), node("Attention", "q keys v - - - n", "y")]
-    inputs = ["cache float 1 2 4 8", "k float 1 2 1 8", "at int64 1", "q float 1 2 1 8", "v float 1 2 4 8", "n int64 1"]
+    text = """g (float[1, 2, 4, 8] cache, float[1, 2, 1, 8] k, int64[1] at, float[1, 2, 1, 8] q, float[1, 2, 4, 8] v,
+        int64[1] n) => (float[1, 2, 1, 8] y) {
+        keys = TensorScatter(cache, k, at) y = Attention(q, keys, v, , , , n) }"""
     rows = np.ones((1, 2, 4, 8), np.float32)
-    feeds = {
-        "cache": rows,
-        "v": rows,
-        "k": rows[:, :, :1],
-        "q": rows[:, :, :1],
-        "at": np.array([1]),
-        "n": np.array([2]),
-    }
-    trace = kvviz.run(kvviz.load(model(nodes, inputs, ["y"], opset=24)), feeds, donate=["cache"])
-    (blocker,) = trace.steps[1].decision.blockers
+    feeds = {"cache": rows, "v": rows, "k": rows[:, :, :1], "q": rows[:, :, :1]}
+    feeds |= {"at": np.array([1]), "n": np.array([2])}
+    (blocker,) = kvviz.run(graph_of(text, 24), feeds, donate=["cache"]).steps[1].decision.blockers
     assert (blocker.code, blocker.input) == (BlockerCode.OP_CANNOT, "")
     assert blocker.message == "Attention has no input here that could hold what it computes"
-
-
-def test_a_dropout_in_training_is_no_copy_of_its_input() -> None:
-    nodes = [node("Dropout", "x share train", "y", seed=3)]
-    weights = {"share": np.float32(0.5), "train": np.array(True)}
-    trace = kvviz.run(kvviz.load(model(nodes, ["x float 8"], ["y"], **weights)), {"x": np.ones(8, np.float32)})
-    (step,) = trace.steps
-    assert [blocker.code for blocker in step.decision.blockers] == [BlockerCode.OP_CANNOT]
-    assert (step.written, step.copied) == (32, 0) and not kvviz.explain(trace).missed
 
 
 @pytest.mark.parametrize(("rows", "room", "told"), [
@@ -190,12 +176,13 @@ def test_a_dropout_in_training_is_no_copy_of_its_input() -> None:
     (0, None, ""),
 ])  # fmt: skip
 def test_the_room_of_a_past_is_compared_with_its_present(rows: int, room: int | None, told: str) -> None:
-    nodes = [node("Attention", "q k v - pk pv", "y tk tv")]
-    inputs = [*(f"{name} float 1 1 1 8" for name in ("q", "k", "v")), "pk float 1 1 p 8", "pv float 1 1 p 8"]
+    text = """g (float[1, 1, 1, 8] q, float[1, 1, 1, 8] k, float[1, 1, 1, 8] v, float[1, 1, p, 8] pk,
+        float[1, 1, p, 8] pv) => (float[1, 1, 1, 8] y, float[1, 1, t, 8] tk, float[1, 1, t, 8] tv) {
+        y, tk, tv = Attention(q, k, v, , pk, pv) }"""
     new, past = np.ones((1, 1, 1, 8), np.float32), np.ones((1, 1, rows, 8), np.float32)
     pasts = [kvviz.reserve(past, 2, room) if room else past.copy() for _ in range(2)]
     feeds = {"q": new, "k": new, "v": new, "pk": pasts[0], "pv": pasts[1]}
-    trace = kvviz.run(kvviz.load(model(nodes, inputs, ["y", "tk", "tv"], opset=23)), feeds, donate=["pk", "pv"])
+    trace = kvviz.run(graph_of(text, 23), feeds, donate=["pk", "pv"])
     (first, second) = (b.message for b in trace.steps[0].decision.blockers if b.code is BlockerCode.NO_CAPACITY)
     assert first == f"Attention cannot append to pk: its buffer has no room reserved{told}"
     assert second == first.replace("pk", "pv")

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper
 
 import kvviz
 from kvviz import Trace
 from tests.engine.graphs import assert_like_ort, numbers, ort_run, proto_of, run, run_graph, step_of
+from tests.graph.build import model, node
 
 
 def loop(
@@ -26,33 +26,28 @@ STEP = "bool on, float[2] w) { on = Identity(go) [w] w = Sin(v) }"
 STOP = "bool on, float[2] w) { on = Less(i, three) w = Sin(v) }"
 
 
-@pytest.mark.parametrize(
-    ("trip", "condition", "body", "n", "c", "iterations"),
-    [
-        ("n", '""', STEP, 4, True, 4),
-        ("n", "c", STEP, 4, True, 4),
-        ("n", "c", STEP, 4, False, 0),
-        ("n", '""', STEP, 0, True, 0),
-        ("n", "c", STEP, -1, True, 0),
-        ("n", "c", STOP, 9, True, 4),
-        ("n", "c", STOP, 2, True, 2),
-        ('""', "c", STOP, 0, True, 4),
-        ('""', "c", STOP, 0, False, 0),
-        ('""', '""', STOP, 0, True, 4),
-    ],
-)
+TRIPS: list[tuple[str, str, str, int, bool, int]] = [
+    ("n", '""', STEP, 4, True, 4),
+    ("n", "c", STEP, 4, False, 0),
+    ("n", '""', STEP, 0, True, 0),
+    ("n", "c", STEP, -1, True, 0),
+    ("n", "c", STOP, 9, True, 4),
+    ("n", "c", STOP, 2, True, 2),
+    ('""', "c", STOP, 0, False, 0),
+    ('""', '""', STOP, 0, True, 4),
+]
+
+
+@pytest.mark.parametrize(("trip", "condition", "body", "n", "c", "iterations"), TRIPS)
 def test_a_loop_runs_while_trips_are_left_and_its_condition_holds(
     trip: str, condition: str, body: str, n: int, c: bool, iterations: int
 ) -> None:
     text = loop(trip, condition, body)
-    inputs = (
-        {"x": numbers(2)}
-        | ({"n": np.array(n)} if trip == "n" else {})
-        | ({"c": np.array(c)} if condition == "c" else {})
-    )
+    inputs = feeds(n, c)
     for name, declared in (("n", "int64 n"), ("c", "bool c")):
-        if name not in inputs:
+        if name not in (trip, condition):
             text = text.replace(f", {declared}", "")
+            del inputs[name]
     trace = assert_like_ort(text, inputs)
     assert [f.iteration for f in trace.frames[1:]] == list(range(iterations))
     assert [f.path for f in trace.frames[1:]] == [(f"loop[body:{k}]",) for k in range(iterations)]
@@ -67,19 +62,16 @@ SCANNED = """float[2] x, int64 n) => (float[2] y, int64[a] s, float[b, 2] r, flo
         o = Mul(k, v) mi = Transpose <perm = [1, 0]> (o) }> }"""
 
 
-def test_a_loop_of_no_trips_gives_its_initial_values_and_empty_scan_outputs() -> None:
+def test_scan_outputs_are_stacked_which_is_copying_and_of_no_trips_they_are_empty() -> None:
+    step = step_of(run(f"g ({SCANNED}", {"x": numbers(2), "n": np.array(4)}), "loop")
+    stacked = 4 * 8 + 4 * 2 * 4 + 4 * 6 * 4
+    counters = 4 * (8 + 1)
+    assert (step.copied, step.written, step.allocated) == (stacked, stacked, stacked + counters)
     trace = run(f"g ({SCANNED}", {"x": numbers(2), "n": np.array(0)})
     np.testing.assert_array_equal(trace.outputs["y"], numbers(2))
     assert [trace.outputs[name].shape for name in "srm"] == [(0,), (0, 2), (0, 2, 3)]
     assert [trace.outputs[name].dtype for name in "srm"] == [np.int64, np.float32, np.float32]
     assert [s.node for s in trace.steps] == ["loop"]
-
-
-def test_stacking_scan_outputs_is_copying() -> None:
-    step = step_of(run(f"g ({SCANNED}", {"x": numbers(2), "n": np.array(4)}), "loop")
-    stacked = 4 * 8 + 4 * 2 * 4 + 4 * 6 * 4
-    counters = 4 * (8 + 1)
-    assert (step.copied, step.written, step.allocated) == (stacked, stacked, stacked + counters)
 
 
 def test_a_scan_output_that_nobody_names_costs_nothing() -> None:
@@ -106,9 +98,7 @@ def test_an_initial_value_that_nobody_else_reads_is_passed_in_and_overwritten() 
     text = loop("n", "c", STEP, carried="a", more="a = Exp(x)")
     trace = assert_like_ort(text, feeds())
     assert [s.decision.dispatch for s in trace.steps if s.node == "w"] == ["in_place"] * 4
-    text = text.replace("float[2] y)", "float[2] y, float[2] z)").replace(
-        "w = Sin(v) }> }", "w = Sin(v) }> z = Neg(a) }"
-    )
+    text = text.replace("float[2] y)", "float[2] y, float[2] z)").replace("> }", "> z = Neg(a) }")
     trace = assert_like_ort(text, feeds())
     first = step_of(trace, "w").decision
     assert [(b.code, b.culprit) for b in first.blockers] == [("CAPTURED_BY_REFERENCE", "z")]
@@ -148,23 +138,20 @@ SCAN = """g (float[2] x, {shape} u) => (float[2] y, {out} s) {{
         w = Add(v, e) p = Mul(w, e) t = Sin(p) }}> (x, u) }}"""
 
 
-@pytest.mark.parametrize(
-    ("shape", "out", "more"),
-    [
-        ("float[5, 2]", "float[5, 2]", ""),
-        ("float[5, 2]", "float[5, 2]", ", scan_input_directions = [1]"),
-        ("float[5, 2]", "float[5, 2]", ", scan_output_directions = [1]"),
-        ("float[5, 2]", "float[5, 2]", ", scan_input_directions = [1], scan_output_directions = [1]"),
-        ("float[2, 5]", "float[5, 2]", ", scan_input_axes = [1]"),
-        ("float[2, 5]", "float[5, 2]", ", scan_input_axes = [-1]"),
-        ("float[5, 2]", "float[2, 5]", ", scan_output_axes = [1]"),
-        ("float[2, 5]", "float[2, 5]", ", scan_input_axes = [1], scan_output_axes = [-1], scan_input_directions = [1]"),
-    ],
-)
+AXES = [
+    ("5, 2", "5, 2", ""),
+    ("5, 2", "5, 2", ", scan_input_directions = [1]"),
+    ("5, 2", "5, 2", ", scan_output_directions = [1]"),
+    ("2, 5", "5, 2", ", scan_input_axes = [1]"),
+    ("5, 2", "2, 5", ", scan_output_axes = [1]"),
+    ("2, 5", "2, 5", ", scan_input_axes = [-1], scan_output_axes = [-1], scan_input_directions = [1]"),
+]
+
+
+@pytest.mark.parametrize(("shape", "out", "more"), AXES)
 def test_a_scan_reads_and_stacks_along_any_axis_in_either_direction(shape: str, out: str, more: str) -> None:
-    text = SCAN.format(shape=shape, out=out, more=more)
-    u = numbers(*(2, 5) if shape == "float[2, 5]" else (5, 2))
-    trace = assert_like_ort(text, {"x": numbers(2), "u": u})
+    text = SCAN.format(shape=f"float[{shape}]", out=f"float[{out}]", more=more)
+    trace = assert_like_ort(text, {"x": numbers(2), "u": numbers(*map(int, shape.split(", ")))})
     assert trace.outputs["s"].flags.c_contiguous
     assert [f.path for f in trace.frames[1:]] == [(f"scan[body:{k}]",) for k in range(5)]
 
@@ -176,24 +163,16 @@ def test_scan_inputs_of_different_lengths_are_refused() -> None:
         run(text, {"u": numbers(3), "v": numbers(4)})
 
 
-def scan_8(lengths: bool, backward: bool = False) -> tuple[Trace, list]:
+def scan_8(lengths: bool, backward: bool) -> tuple[Trace, list]:
     body = proto_of(SCAN.format(shape="float[5, 2]", out="float[5, 2]", more="")).graph.node[0].attribute[1].g
-    inputs = {"x": numbers(3, 2), "u": numbers(3, 5, 2)} | ({"n": np.array([5, 2, 3])} if lengths else {})
-    more = {"directions": [1]} if backward else {}
-    names = ["n" if lengths else "", "x", "u"]
-    node = helper.make_node("Scan", names, ["y", "s"], num_scan_inputs=1, body=body, **more)
-    values = [
-        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(v.dtype), v.shape)
-        for name, v in inputs.items()
-    ]
-    outputs = [
-        helper.make_tensor_value_info("y", TensorProto.FLOAT, [3, 2]),
-        helper.make_tensor_value_info("s", 1, [3, 5, 2]),
-    ]
-    model = helper.make_model(
-        helper.make_graph([node], "g", values, outputs), ir_version=8, opset_imports=[helper.make_opsetid("", 8)]
+    scan = node(
+        "Scan", "n x u" if lengths else "- x u", "y s", num_scan_inputs=1, body=body, directions=[int(backward)]
     )
-    return run_graph(kvviz.load(model), inputs), ort_run(model, inputs)
+    inputs = ["x float 3 2", "u float 3 5 2", *["n int64 3"] * lengths]
+    proto = model([scan], inputs, ["y float 3 2", "s float 3 5 2"], opset=8)
+    proto.ir_version = 8
+    given = {"x": numbers(3, 2), "u": numbers(3, 5, 2)} | ({"n": np.array([5, 2, 3])} if lengths else {})
+    return run_graph(kvviz.load(proto), given), ort_run(proto, given)
 
 
 @pytest.mark.parametrize("lengths", [False, True])
@@ -211,22 +190,11 @@ def test_a_scan_of_opset_8_runs_each_item_of_its_batch_from_its_own_state(length
 
 
 def test_scan_outputs_whose_shapes_differ_between_iterations_are_refused() -> None:
-    body = "bool on, float[2] w, float[k] u) { on = Identity(go) w = Sin(v) o = Unsqueeze(i, z) u = Expand(h, o) }"
-    text = loop("n", "c", body, results="y, s", outs=", float[j, k] s").replace(
-        "three = {3}", "h = {3}, int64[1] z = {0}"
-    )
-    text = text.replace("<int64 h = {3}", "<float h = {3}")
+    text = """g (float[2] x, int64 n) => (float[2] y, float[j, k] s) <float h = {3}, int64[1] z = {0}> {
+        y, s = Loop (n, "", x) <body = b (int64 i, bool go, float[2] v) => (bool on, float[2] w, float[k] u) {
+            on = Identity(go) w = Sin(v) o = Unsqueeze(i, z) u = Expand(h, o) }> }"""
     with pytest.raises(kvviz.KvvizError, match="scan output 'u' has different shapes in different iterations"):
-        run(text, feeds())
-
-
-@pytest.mark.parametrize("policy", ["ideal", "never", "rten", "onnxruntime"])
-def test_a_loop_of_no_trips_hands_on_a_sequence(policy: str) -> None:
-    text = """g (float[2] x, int64 n) => (seq(float[2]) y) { s = SequenceConstruct(x, x)
-        y = Loop (n, "", s) <body = b (int64 i, bool go, seq(float[2]) v) => (bool on, seq(float[2]) w)
-            { on = Identity(go) w = SequenceInsert(v, x) }> }"""
-    output = run(text, {"x": numbers(2), "n": np.array(0)}, policy=policy).outputs["y"]
-    assert isinstance(output, list) and len(output) == 2
+        run(text, {"x": numbers(2), "n": np.array(4)})
 
 
 @pytest.mark.parametrize("policy", ["rten", "onnxruntime"])
@@ -247,9 +215,12 @@ def test_what_a_loop_puts_into_a_block_of_the_pool_says_so(policy: str) -> None:
 
 
 @pytest.mark.parametrize("policy", ["ideal", "never", "rten", "onnxruntime"])
-def test_a_body_reads_a_sequence_of_the_outer_graph(policy: str) -> None:
-    text = """g (float[2] x, int64 n) => (float[2] y) <int64 o = {0}> { s = SequenceConstruct(x, x)
-        y = Loop (n, "", x) <body = b (int64 i, bool go, float[2] v) => (bool on, float[2] w)
-            { on = Identity(go) e = SequenceAt(s, o) w = Add(v, e) }> }"""
-    trace = run(text, {"x": numbers(2), "n": np.array(2)}, policy=policy)
-    np.testing.assert_array_equal(trace.outputs["y"], numbers(2) + numbers(2) + numbers(2))
+@pytest.mark.parametrize("trips", [0, 2])
+def test_a_body_reads_and_carries_sequences(trips: int, policy: str) -> None:
+    text = """g (float[2] x, int64 n) => (float[2] y, seq(float[2]) z) <int64 o = {0}> { s = SequenceConstruct(x, x)
+        y, z = Loop (n, "", x, s) <body = b (int64 i, bool go, float[2] v, seq(float[2]) t)
+            => (bool on, float[2] w, seq(float[2]) u)
+            { on = Identity(go) e = SequenceAt(s, o) w = Add(v, e) u = SequenceInsert(t, w) }> }"""
+    outputs = run(text, {"x": numbers(2), "n": np.array(trips)}, policy=policy).outputs
+    np.testing.assert_array_equal(outputs["y"], (1 + trips) * numbers(2))
+    assert isinstance(outputs["z"], list) and len(outputs["z"]) == 2 + trips

@@ -83,7 +83,6 @@ def test_an_element_of_a_sequence_is_as_old_as_the_sequence(handed: str) -> None
         y = Loop (n, "", x) <body = b (int64 i, bool go, float[64] v) => (bool on, float[64] w)
             {{ on = Identity(go) u = Sin(v) p = Cos(v) q = Sum(u, p, v) e = SequenceAt(s, o) w = {handed} }}> }}"""
     trace = run(text, {"x": numbers(64), "n": np.array(4)}, policy="rten")
-    assert all(out.nbytes == 0 for out in trace.steps[0].outs)
     copies = [bound.storage for frame in trace.frames for bound in frame.bindings if bound.how == "captured by value"]
     assert len(copies) == 4
     for copy in copies:
@@ -106,22 +105,7 @@ def test_a_trace_and_its_report_are_pickled_as_a_file_holds_them() -> None:
     assert repr(report) == repr(kvviz.explain(trace)) and report.missed == kvviz.explain(trace).missed
 
 
-def test_a_scan_that_was_saved_knows_what_it_carries(tmp_path: Path) -> None:
-    # given: the state of the Scan is an output of its body, as its name says
-    trace = run(
-        """g (float[3, 2] x, float[2] s) => (float[2] y, float[3, 2] z) { a = Exp(x) h = Neg(s)
-            y, z = Scan <num_scan_inputs = 1, body = b (float[2] v, float[2] r) => (float[2] w, float[2] o)
-                { w = Add(v, r) o = Relu(r) }> (h, a) }""",
-        {"x": numbers(3, 2), "s": numbers(2)},
-        policy="rten",
-    )
-    trace.save(tmp_path / "trace")
-    loaded = kvviz.Trace.load(tmp_path / "trace")
-    assert kvviz.explain(loaded).held_too_long == kvviz.explain(trace).held_too_long
-    assert kvviz.hazards(loaded) == kvviz.hazards(trace) == ()
-
-
-def test_a_view_that_numpy_had_to_copy_begins_where_its_storage_begins(tmp_path: Path) -> None:
+def test_a_view_that_numpy_had_to_copy_begins_where_its_storage_begins() -> None:
     """onnxruntime shows the result of Reshape as a view; of a transposed array NumPy makes a copy."""
     trace = run(
         """g (float[2, 3] x, bool c) => (float[6] y) <int64[1] n = {6}> { r = Reshape(x, n)
@@ -131,5 +115,3 @@ def test_a_view_that_numpy_had_to_copy_begins_where_its_storage_begins(tmp_path:
         policy="onnxruntime",
     )
     assert {bound.offset for frame in trace.frames for bound in frame.bindings} == {0}
-    trace.save(tmp_path / "trace")
-    assert kvviz.Trace.load(tmp_path / "trace").frames == trace.frames or len(trace.frames) == 2

@@ -1,6 +1,5 @@
 """Values in a recording: as onnxruntime computes them, live as loaded, and gone with the steps that made them."""
 
-from functools import lru_cache
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -9,7 +8,6 @@ from zipfile import ZipFile
 import numpy as np
 import onnx
 import pytest
-from onnx import parser
 
 import kvviz
 from kvviz import Trace
@@ -17,23 +15,18 @@ from kvviz.caches.cache_heat import attention
 from kvviz.decode.token_loop import DecodeSession
 from kvviz.trace.values_view import Summary, Values
 from kvviz.trace.writer import Writer
+from tests.engine.graphs import graph_of
 from tests.ort_session import session_of
 from tests.outside.told import loaded
-from tests.test_models import ROOT, VAD, graph_of, single_runs
+from tests.test_models import ROOT, VAD, single_runs
+from tests.test_models import graph_of as graph_of_model
 
 STORY = "storyteller/concat"
 ALL = 10**9
 
 
 def story(count: int = 4, **options: Any) -> Trace:
-    return kvviz.decode(graph_of(STORY), [1, 5, 9, 13], count, progress=False, **options)
-
-
-@lru_cache(maxsize=1)
-def told() -> Trace:
-    trace = story()
-    trace.summarise(ALL)
-    return trace
+    return kvviz.decode(graph_of_model(STORY), [1, 5, 9, 13], count, progress=False, **options)
 
 
 def values_of(trace: Trace) -> Values:
@@ -45,9 +38,6 @@ def summary(trace: Trace, step: int, output: int | str = 0) -> Summary:
     found = values_of(trace).of(step, output)
     assert found is not None
     return found
-
-
-# -- against others --------------------------------------------------------------------------------------------------
 
 
 def every_value(path: Path) -> onnx.ModelProto:
@@ -65,7 +55,7 @@ def test_inner_values_have_the_numbers_that_onnxruntime_computes(name: str) -> N
     session = session_of(every_value(ROOT / name / "model.onnx"))
     names = [output.name for output in session.get_outputs()]
     want = dict(zip(names, session.run(None, inputs), strict=True))
-    trace = kvviz.run(graph_of(name), inputs)
+    trace = kvviz.run(graph_of_model(name), inputs)
     compared = 0
     for found in trace.summarise(ALL) or ():
         if found.step is None or found.name not in want or not np.issubdtype(want[found.name].dtype, np.number):
@@ -84,7 +74,8 @@ def test_inner_values_have_the_numbers_that_onnxruntime_computes(name: str) -> N
 
 
 def test_what_attention_weighed_is_that_which_a_replay_computes() -> None:
-    trace = told()
+    trace = story()
+    trace.summarise(ALL)
     for run in range(len(trace.runs)):
         for number, cache in enumerate(trace.caches):
             have, want = values_of(trace).attention(number, run), attention(trace, cache, run)
@@ -95,48 +86,31 @@ def test_what_attention_weighed_is_that_which_a_replay_computes() -> None:
 
 def test_a_recurrent_model_fed_in_chunks_has_its_values() -> None:
     chunks = [{k: v for k, v in inputs.items() if k != "state"} for inputs, _ in single_runs(VAD)]
-    trace = kvviz.stream(graph_of(VAD), chunks)
+    trace = kvviz.stream(graph_of_model(VAD), chunks)
     values = trace.summarise(ALL)
     assert values is not None and len(values) > len(trace.steps) / 2
     assert {found.run for found in values} == set(range(len(trace.runs)))
 
 
-# -- NaN -------------------------------------------------------------------------------------------------------------
-
-ROOTS = """<ir_version: 10, opset_import: ["" : 21]> g (float[3] x, float[3] b) => (float[3] y) {
-    a = Mul (x, x)
-    s = Add (a, b)
-    r = Sqrt (s)
-    l = Log (a)
-    y = Add (r, l) }"""
-
-
-def run(x: list[float], b: list[float]) -> Values:
-    given = {"x": np.array(x, np.float32), "b": np.array(b, np.float32)}
-    found = kvviz.run(kvviz.load(parser.parse_model(ROOTS)), given).summarise(ALL)
-    assert found is not None
-    return found
+ROOTS = (
+    "g (float[3] x, float[3] b) => (float[3] y) { a = Mul(x, x) s = Add(a, b) r = Sqrt(s) l = Log(a) y = Add(r, l) }"
+)
+NAN = [
+    ([1, 0, 2], [1, -1, 1], "first_nan", (2, "Sqrt", "r")),
+    ([1, 0, 2], [1, 0, 1], "first_inf", (3, "Log", "l")),
+    ([1, 2, 3], [np.nan, 1, 1], "first_nan", (None, "", "b")),
+    ([1, 2, 3], [1, 1, 1], "first_nan", None),
+    ([1, 2, 3], [1, 1, 1], "first_inf", None),
+]
 
 
-def test_the_op_that_made_the_first_nan_is_named() -> None:
-    nan, infinite = run([1, 0, 2], [1, -1, 1]).first_nan(), run([1, 0, 2], [1, 0, 1]).first_inf()
-    assert nan is not None and (nan.step, nan.op_type, nan.value) == (2, "Sqrt", "r")
-    assert infinite is not None and (infinite.step, infinite.op_type, infinite.value) == (3, "Log", "l")
-
-
-def test_a_nan_that_came_with_an_input_is_put_down_to_it() -> None:
-    found = run([1, 2, 3], [np.nan, 1, 1]).first_nan()
-    assert found is not None and (found.step, found.op_type, found.value) == (None, "", "b")
-
-
-def test_finite_numbers_have_neither() -> None:
-    values = run([1, 2, 3], [1, 1, 1])
-    assert values.first_nan() is None and values.first_inf() is None
-    given = values.given(0, "x")
-    assert given is not None and given.numbers[:3] == (1, 3, 2)
-
-
-# -- what is there of a recording ------------------------------------------------------------------------------------
+@pytest.mark.parametrize(("x", "b", "first", "wanted"), NAN)
+def test_what_made_the_first_nan_or_infinity_is_named(x: list, b: list, first: str, wanted: tuple | None) -> None:
+    values = kvviz.run(graph_of(ROOTS), {"x": np.array(x, np.float32), "b": np.array(b, np.float32)}).summarise(ALL)
+    found = getattr(values, first)()
+    assert (found and (found.step, found.op_type, found.value)) == wanted
+    given = values.given(0, "x") if values else None
+    assert given is not None and given.numbers[:2] == (min(x), max(x))
 
 
 def test_a_trace_without_values_is_as_it_was() -> None:
@@ -150,21 +124,6 @@ def test_a_trace_without_values_is_as_it_was() -> None:
     assert trace.summarise(0) is None and trace.values is None
 
 
-def test_of_a_run_that_goes_on_the_steps_so_far_are_told() -> None:
-    session = DecodeSession(graph_of(STORY), [1, 5, 9], max_new_tokens=4)
-    for _ in range(2):
-        session.next_run()
-        session.finish_run()
-    session.next_run()
-    for _ in range(40):
-        session.advance()
-    trace, before = session.trace, len(session.trace.log)
-    values = trace.summarise(ALL)
-    assert values is not None and max(found.step or 0 for found in values) == before - 1
-    session.advance()
-    assert f"of {before:,} of {before + 1:,} steps" in repr(trace.values)
-
-
 def test_of_runs_whose_steps_were_not_kept_there_are_no_values() -> None:
     trace = story(8, detail=[5])
     whole = story(8)
@@ -176,14 +135,18 @@ def test_of_runs_whose_steps_were_not_kept_there_are_no_values() -> None:
     assert [(one.name, one.numbers) for one in mine] == [(one.name, one.numbers) for one in want]
 
 
-def test_values_go_with_the_steps_that_made_them() -> None:
-    session = DecodeSession(graph_of(STORY), [1, 5, 9], max_new_tokens=4, detail=[0])
+def test_of_a_run_that_goes_on_the_steps_so_far_are_told_and_values_go_with_their_steps() -> None:
+    session = DecodeSession(graph_of_model(STORY), [1, 5, 9], max_new_tokens=4, detail=[0])
     session.next_run()
     session.finish_run()
     session.next_run()
-    for _ in range(30):
+    for _ in range(40):
         session.advance()
-    session.trace.summarise(ALL)
+    before = len(session.trace.log)
+    values = session.trace.summarise(ALL)
+    assert values is not None and max(found.step or 0 for found in values) == before - 1
+    session.advance()
+    assert f"of {before:,} of {before + 1:,} steps" in repr(session.trace.values)
     session.finish_run()
     values = values_of(session.trace)
     assert {found.run for found in values} == {0}
@@ -192,11 +155,8 @@ def test_values_go_with_the_steps_that_made_them() -> None:
 
 
 def test_what_is_random_cannot_be_told_and_it_says_so() -> None:
-    text = """<ir_version: 10, opset_import: ["" : 21]> g (float[3] x) => (float[3] y) {
-        a = Neg (x)
-        r = RandomNormalLike (a)
-        y = Add (a, r) }"""
-    trace = kvviz.run(kvviz.load(parser.parse_model(text)), {"x": np.ones(3, np.float32)})
+    text = "g (float[3] x) => (float[3] y) { a = Neg(x) r = RandomNormalLike(a) y = Add(a, r) }"
+    trace = kvviz.run(graph_of(text), {"x": np.ones(3, np.float32)})
     values = trace.summarise(ALL)
     assert values is not None and [found.name for found in values] == ["x", "a"]
     assert "would draw other random numbers" in repr(values)
@@ -205,13 +165,10 @@ def test_what_is_random_cannot_be_told_and_it_says_so() -> None:
 
 def test_bodies_have_their_values_too() -> None:
     name = "storyteller/merged_if"
-    trace = kvviz.run(graph_of(name), single_runs(name)[0][0])
+    trace = kvviz.run(graph_of_model(name), single_runs(name)[0][0])
     trace.summarise(ALL)
     inner = [step for step in trace.steps if step.frame and step.decision.dispatch != "control"]
     assert inner and all(trace.values and trace.values.of(step.index) is not None for step in inner[:50])
-
-
-# -- other producers -------------------------------------------------------------------------------------------------
 
 
 def test_a_writer_that_has_the_arrays_gives_their_values() -> None:

@@ -99,7 +99,7 @@ def loop_node(s: Scope) -> None:
     inner = [body.add(replace(v, name=body.name(), exact=v.dtype not in FLOATS)) for v in states]
     long = (
         s.pick(lambda v: fixed(v) and v.rank > 0 and v.dtype == "float32" and prod(v.shape) < 100)
-        if r.random() < 0.3
+        if r.random() < 0.3 and not s.model.plain
         else None
     )
     appended: list[Val] = []

@@ -13,7 +13,8 @@ from tests.outside import bodies, functions, index_ops, moving_ops, plain_ops, s
 from tests.outside.arrays import Fed, lay
 from tests.outside.scopes import Model, Scope, Seq, Val, numbers, tensor_type
 
-KINDS: tuple[tuple[Callable[[Scope], None], int], ...] = (
+Kinds = tuple[tuple[Callable[[Scope], None], int], ...]
+KINDS: Kinds = (
     *((plain_ops.unary, 14), (plain_ops.binary, 16), (plain_ops.divide, 1), (plain_ops.compare, 2)),
     *((plain_ops.where, 3), (plain_ops.clip, 2), (plain_ops.cast, 3), (plain_ops.matmul, 3)),
     *((plain_ops.reduce_some, 3), (plain_ops.normalise, 3)),
@@ -28,7 +29,7 @@ KINDS: tuple[tuple[Callable[[Scope], None], int], ...] = (
 
 def grow(scope: Scope) -> None:
     """Add one kind of node."""
-    kinds, weights = zip(*KINDS)
+    kinds, weights = zip(*scope.model.kinds)
     kind = scope.random.choices(kinds, weights)[0]
     if not (scope.function and kind in (sequences.sequence,)):
         kind(scope)
@@ -64,19 +65,20 @@ def _shape(r: Random) -> tuple[int, ...]:
     )
 
 
-def case(seed: int) -> Case:
-    """The model and the inputs of a number."""
+def case(seed: int, plain: bool = False, more: Kinds = ()) -> Case:
+    """The model and the inputs of a number; ``more`` are kinds of nodes with their weights, beside the others."""
     r = Random(seed)
-    model = Model(r, r.choice((18, 21, 21, 21, 22)))
+    model = Model(r, r.choice((18, 21, 21, 21, 22)), KINDS + more, plain)
     main = Scope(model)
-    chain = r.random() < 0.35
+    chain = r.random() < 0.35 and not plain
     inputs: dict[str, Fed] = {}
-    if r.random() < 0.35:
+    if r.random() < 0.35 and not plain:
         for _ in range(r.choice((1, 2))):
             functions.define_function(main)
     declared: list[onnx.ValueInfoProto] = []
     for number in range(r.choice((1, 2, 2, 3, 4))):
-        dtype = r.choice(("float32",) * 8 + ("float64", "int64", "int64", "int32", "bool", "uint8", "float16"))
+        dtypes = ("float32",) * 8 + ("float64", "int64", "int64", "int32", "bool", "uint8", "float16")
+        dtype = r.choice(dtypes[:-1] if plain else dtypes)
         shape = _shape(r)
         grows = None
         if shape and r.random() < (0.5 if chain else 0.15):
@@ -90,7 +92,7 @@ def case(seed: int) -> Case:
         value = main.add(Val("flag", "bool", ()))
         declared.append(value.declared())
         inputs["flag"] = Fed(value, np.array(r.random() < 0.5))
-    for number in range(r.choice((0, 0, 1, 2))):
+    for number in range(0 if plain else r.choice((0, 0, 1, 2))):
         # An initializer that is an input too: the caller may give another value.
         value = main.add(Val(f"default{number}", "float32", _shape(r)))
         model.initializers.append(numpy_helper.from_array(numbers(r, "float32", value.shape), value.name))

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from tests.outside.plain_ops import fixed
-from tests.outside.scopes import Scope, Val
+from tests.outside.scopes import Scope, Val, on
 
 
 def _index(s: Scope, n: int, shape: tuple[int, ...]) -> Val:
@@ -17,10 +17,8 @@ def _index(s: Scope, n: int, shape: tuple[int, ...]) -> Val:
     return s.constant(np.random.default_rng(s.random.getrandbits(32)).integers(-n, n, shape).astype(np.int64))
 
 
-def gather(s: Scope) -> None:
-    value = s.pick(lambda v: v.rank > 0 and 0 not in v.shape and fixed(v))
-    if value is None:
-        return
+@on(lambda v: v.rank > 0 and 0 not in v.shape and fixed(v))
+def gather(s: Scope, value: Val) -> None:
     axis, op = s.random.randrange(value.rank), s.random.choice(("Gather", "GatherElements", "GatherND"))
     n = value.shape[axis]
     if op == "Gather":
@@ -35,12 +33,8 @@ def gather(s: Scope) -> None:
         s.make(op, [value, index], replace(value, shape=(index.shape[0], *value.shape[1:])))
 
 
-def scatter(s: Scope) -> None:
-    value = s.pick(
-        lambda v: v.rank > 0 and 0 not in v.shape and fixed(v) and v.dtype in ("float32", "int64", "float64")
-    )
-    if value is None:
-        return
+@on(lambda v: v.rank > 0 and 0 not in v.shape and fixed(v) and v.dtype in ("float32", "int64", "float64"))
+def scatter(s: Scope, value: Val) -> None:
     r, n = s.random, value.shape[0]
     adds = {"reduction": "add"} if r.random() < 0.25 and value.exact else {}
     draw = np.random.default_rng(r.getrandbits(32))
@@ -65,12 +59,8 @@ def scatter(s: Scope) -> None:
         s.make(op, [value, index, updates], like, **extra, **adds)
 
 
-def ordered(s: Scope) -> None:
-    value = s.pick(
-        lambda v: v.rank > 0 and fixed(v) and v.exact and v.dtype in ("float32", "int64") and 0 not in v.shape
-    )
-    if value is None:
-        return
+@on(lambda v: v.rank > 0 and fixed(v) and v.exact and v.dtype in ("float32", "int64") and 0 not in v.shape)
+def ordered(s: Scope, value: Val) -> None:
     axis = s.random.randrange(value.rank)
     shape = tuple(1 if i == axis else n for i, n in enumerate(value.shape))
     way = s.random.randrange(3)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tests.outside.plain_ops import fixed
-from tests.outside.scopes import Scope, Val
+from tests.outside.scopes import Scope, Val, on
 
 FAR = 2**62
 
@@ -16,10 +16,8 @@ def _ints(s: Scope, *numbers: int) -> Val:
     return s.constant(np.array(numbers, np.int64))
 
 
-def reshape(s: Scope) -> None:
-    value = s.pick(fixed)
-    if value is None:
-        return
+@on(fixed)
+def reshape(s: Scope, value: Val) -> None:
     size, r = prod(value.shape), s.random
     ways: list[tuple[int, ...]] = [(size,), (1, size), (size, 1), value.shape[::-1]]
     ways += [(size // n, n) for n in (2, 3) if size and size % n == 0]
@@ -37,10 +35,8 @@ def reshape(s: Scope) -> None:
     s.make("Reshape", [value, _ints(s, *asked)], replace(value, shape=shape), **zero)
 
 
-def transpose(s: Scope) -> None:
-    value = s.pick(lambda v: v.rank > 0)
-    if value is None:
-        return
+@on(lambda v: v.rank > 0)
+def transpose(s: Scope, value: Val) -> None:
     order = list(range(value.rank))
     s.random.shuffle(order)
     grows = (value.grows[0] + "t" + "".join(map(str, order)), order.index(value.grows[1])) if value.grows else None
@@ -48,10 +44,8 @@ def transpose(s: Scope) -> None:
     s.make("Transpose", [value], like, perm=order)
 
 
-def slice_some(s: Scope) -> None:
-    value = s.pick(lambda v: v.rank > 0)
-    if value is None:
-        return
+@on(lambda v: v.rank > 0)
+def slice_some(s: Scope, value: Val) -> None:
     r = s.random
     axis, step = r.randrange(value.rank), r.choice((1, 1, 1, 2, -1, -2))
     n = value.shape[axis]
@@ -79,10 +73,8 @@ def slice_some(s: Scope) -> None:
     s.make("Slice", [value, *numbers], like)
 
 
-def unsqueeze(s: Scope) -> None:
-    value = s.pick(lambda v: fixed(v) and v.rank < 5)
-    if value is None:
-        return
+@on(lambda v: fixed(v) and v.rank < 5)
+def unsqueeze(s: Scope, value: Val) -> None:
     if 1 in value.shape and s.random.random() < 0.5:
         axis = value.shape.index(1)
         s.make(
@@ -93,18 +85,15 @@ def unsqueeze(s: Scope) -> None:
     s.make("Unsqueeze", [value, _ints(s, axis)], replace(value, shape=(*value.shape[:axis], 1, *value.shape[axis:])))
 
 
-def flatten(s: Scope) -> None:
-    value = s.pick(fixed)
-    if value is not None:
-        axis = s.random.randrange(value.rank + 1)
-        shape = (prod(value.shape[:axis]), prod(value.shape[axis:]))
-        s.make("Flatten", [value], replace(value, shape=shape), axis=axis)
+@on(fixed)
+def flatten(s: Scope, value: Val) -> None:
+    axis = s.random.randrange(value.rank + 1)
+    shape = (prod(value.shape[:axis]), prod(value.shape[axis:]))
+    s.make("Flatten", [value], replace(value, shape=shape), axis=axis)
 
 
-def expand(s: Scope) -> None:
-    value = s.pick(lambda v: fixed(v) and prod(v.shape) < 200 and v.rank < 5)
-    if value is None:
-        return
+@on(lambda v: fixed(v) and prod(v.shape) < 200 and v.rank < 5)
+def expand(s: Scope, value: Val) -> None:
     shape = tuple(n if n != 1 else s.random.choice((1, 2, 3)) for n in value.shape)
     if s.random.random() < 0.3:
         shape = (2, *shape)
@@ -117,10 +106,8 @@ def expand(s: Scope) -> None:
         )
 
 
-def split(s: Scope) -> None:
-    value = s.pick(lambda v: v.rank > 0 and v.grows is None)
-    if value is None:
-        return
+@on(lambda v: v.rank > 0 and v.grows is None)
+def split(s: Scope, value: Val) -> None:
     axis = s.random.randrange(value.rank)
     n = value.shape[axis]
     first = s.random.randrange(0, n + 1)
@@ -130,20 +117,17 @@ def split(s: Scope) -> None:
         s.add(replace(value, name=name, shape=(*value.shape[:axis], part, *value.shape[axis + 1 :])))
 
 
-def identity(s: Scope) -> None:
-    value = s.pick(lambda v: True)
-    if value is not None:
-        s.make(
-            s.random.choice(("Identity", "Identity", "Dropout")) if value.dtype == "float32" else "Identity",
-            [value],
-            value,
-        )
+@on(lambda v: True)
+def identity(s: Scope, value: Val) -> None:
+    s.make(
+        s.random.choice(("Identity", "Identity", "Dropout")) if value.dtype == "float32" else "Identity",
+        [value],
+        value,
+    )
 
 
-def concat(s: Scope) -> None:
-    value = s.pick(lambda v: v.rank > 0 and prod(v.shape) < 500)
-    if value is None:
-        return
+@on(lambda v: v.rank > 0 and prod(v.shape) < 500)
+def concat(s: Scope, value: Val) -> None:
     axis = value.grows[1] if value.grows else s.random.randrange(value.rank)
     rest = (value.shape[:axis], value.shape[axis + 1 :])
 
@@ -180,10 +164,8 @@ def pad(s: Scope) -> None:
     s.make("Pad", [value, _ints(s, *ends)], replace(value, shape=shape), mode=mode)
 
 
-def about_shape(s: Scope) -> None:
-    value = s.pick(fixed)
-    if value is None:
-        return
+@on(fixed)
+def about_shape(s: Scope, value: Val) -> None:
     way = s.random.randrange(4)
     if way == 0 and value.rank:
         s.make("Shape", [value], Val("", "int64", (value.rank,), big=3000.0))

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.outside.scopes import FLOATS, INTS, Scope, Val, tensor_type
+from tests.outside.scopes import FLOATS, INTS, Scope, Val, on, tensor_type
 
 UNARY: dict[str, tuple[tuple[str, bool], ...]] = {
     "float32": (
@@ -65,21 +65,18 @@ def _spread(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(np.broadcast_shapes(a, b))
 
 
-def unary(s: Scope) -> None:
-    value = s.pick(lambda v: v.dtype in UNARY)
-    if value is not None:
-        op, exact = s.random.choice(UNARY[value.dtype])
-        if (op in ROUNDS and not value.exact) or (op == "Gelu" and s.model.opset < 20):
-            return
-        # Cast from half and back may be left out between two ops.
-        exact = exact and value.exact and value.dtype != "float16"
-        s.make(op, [value], replace(value, exact=exact, big=value.big + 1))
-
-
-def binary(s: Scope) -> None:
-    value = s.pick(lambda v: v.dtype in BINARY)
-    if value is None:
+@on(lambda v: v.dtype in UNARY)
+def unary(s: Scope, value: Val) -> None:
+    op, exact = s.random.choice(UNARY[value.dtype])
+    if (op in ROUNDS and not value.exact) or (op == "Gelu" and s.model.opset < 20):
         return
+    # Cast from half and back may be left out between two ops.
+    exact = exact and value.exact and value.dtype != "float16"
+    s.make(op, [value], replace(value, exact=exact, big=value.big + 1))
+
+
+@on(lambda v: v.dtype in BINARY)
+def binary(s: Scope, value: Val) -> None:
     other, op = partner(s, value), s.random.choice(BINARY[value.dtype])
     big = value.big * other.big if op == "Mul" else value.big + other.big
     if value.dtype not in ("uint8", "bool") and big > (1e4 if value.dtype != "float16" else 200):
@@ -91,30 +88,26 @@ def binary(s: Scope) -> None:
     s.make(op, pair + more, replace(like, exact=exact and not (more and op == "Sum"), big=big * 2))
 
 
-def divide(s: Scope) -> None:
-    value = s.pick(lambda v: v.dtype in ("float32", "float64", "int64", "int32"))
-    if value is not None:
-        by = s.constant(np.asarray(s.random.choice((2, 3, 4)), value.dtype))
-        op = s.random.choice(("Div", "Mod")) if value.dtype in INTS else "Div"
-        if op == "Div" and value.dtype in INTS:
-            return
-        s.make(op, [value, by], value)
-
-
-def compare(s: Scope) -> None:
-    value = s.pick(lambda v: v.exact and v.dtype in ("float32", "int64", "int32", "float64"))
-    if value is not None:
-        other = partner(s, value)
-        if other.exact:
-            op = s.random.choice(("Less", "Greater", "Equal", "LessOrEqual"))
-            like = value if value.grows else replace(value, shape=_spread(value.shape, other.shape))
-            s.make(op, [value, other], replace(like, dtype="bool", big=1))
-
-
-def where(s: Scope) -> None:
-    value = s.pick(lambda v: v.dtype in ("float32", "float64", "int64", "int32", "uint8") and fixed(v))
-    if value is None:
+@on(lambda v: v.dtype in ("float32", "float64", "int64", "int32"))
+def divide(s: Scope, value: Val) -> None:
+    by = s.constant(np.asarray(s.random.choice((2, 3, 4)), value.dtype))
+    op = s.random.choice(("Div", "Mod")) if value.dtype in INTS else "Div"
+    if op == "Div" and value.dtype in INTS:
         return
+    s.make(op, [value, by], value)
+
+
+@on(lambda v: v.exact and v.dtype in ("float32", "int64", "int32", "float64"))
+def compare(s: Scope, value: Val) -> None:
+    other = partner(s, value)
+    if other.exact:
+        op = s.random.choice(("Less", "Greater", "Equal", "LessOrEqual"))
+        like = value if value.grows else replace(value, shape=_spread(value.shape, other.shape))
+        s.make(op, [value, other], replace(like, dtype="bool", big=1))
+
+
+@on(lambda v: v.dtype in ("float32", "float64", "int64", "int32", "uint8") and fixed(v))
+def where(s: Scope, value: Val) -> None:
     other = partner(s, value)
     shape = _spread(value.shape, other.shape)
     chosen = s.pick(lambda v: v.dtype == "bool" and fixed(v) and _fits_into(v.shape, shape))
@@ -131,21 +124,19 @@ def _fits_into(small: tuple[int, ...], shape: tuple[int, ...]) -> bool:
         return False
 
 
-def clip(s: Scope) -> None:
-    value = s.pick(lambda v: v.dtype in ("float32", "float64", "int64", "int32"))
-    if value is not None:
-        ends: list[Any] = [s.constant(np.asarray(n, value.dtype)) for n in (-2, 3)]
-        ends[s.random.randrange(2)] = s.random.choice(("", ends[1]))
-        if ends[0] == "" == ends[1] or (ends[0] != "" and ends[0] == ends[1]):
-            return
-        s.make("Clip", [value, *ends], replace(value, big=max(value.big, 3)))
-
-
-def cast(s: Scope) -> None:
-    value = s.pick(lambda v: True)
-    if value is None:
+@on(lambda v: v.dtype in ("float32", "float64", "int64", "int32"))
+def clip(s: Scope, value: Val) -> None:
+    ends: list[Any] = [s.constant(np.asarray(n, value.dtype)) for n in (-2, 3)]
+    ends[s.random.randrange(2)] = s.random.choice(("", ends[1]))
+    if ends[0] == "" == ends[1] or (ends[0] != "" and ends[0] == ends[1]):
         return
-    to = value.dtype if s.random.random() < 0.3 else s.random.choice((*FLOATS, *INTS, "bool"))
+    s.make("Clip", [value, *ends], replace(value, big=max(value.big, 3)))
+
+
+@on(lambda v: True)
+def cast(s: Scope, value: Val) -> None:
+    floats = FLOATS[:2] if s.model.plain else FLOATS
+    to = value.dtype if s.random.random() < 0.3 else s.random.choice((*floats, *INTS, "bool"))
     whole = to in (*INTS, "bool") and value.dtype in FLOATS
     if whole and (not value.exact or to == "uint8"):
         return
@@ -157,12 +148,8 @@ def cast(s: Scope) -> None:
     s.make("Cast", [value], replace(value, dtype=to, exact=exact), to=tensor_type(to))
 
 
-def matmul(s: Scope) -> None:
-    value = s.pick(
-        lambda v: v.dtype in ("float32", "float64", "int32", "int64") and v.rank >= 1 and fixed(v) and v.big < 1e3
-    )
-    if value is None:
-        return
+@on(lambda v: v.dtype in ("float32", "float64", "int32", "int64") and v.rank >= 1 and fixed(v) and v.big < 1e3)
+def matmul(s: Scope, value: Val) -> None:
     n = value.shape[-1]
     other = s.pick(lambda v: v.dtype == value.dtype and v.rank == 2 and fixed(v) and v.shape[0] == n and v.big < 1e3)
     if other is None or s.random.random() < 0.3:
@@ -202,10 +189,8 @@ def reduce_some(s: Scope) -> None:
     s.make(op, [value, axes] if s.model.opset >= 18 or op == "ReduceSum" else [value], like, keepdims=keep)
 
 
-def normalise(s: Scope) -> None:
-    value = s.pick(lambda v: v.dtype in ("float32", "float64") and v.rank > 0 and 0 not in v.shape)
-    if value is None:
-        return
+@on(lambda v: v.dtype in ("float32", "float64") and v.rank > 0 and 0 not in v.shape)
+def normalise(s: Scope, value: Val) -> None:
     if value.grows or value.dtype == "float64" or s.random.random() < 0.6:
         op = s.random.choice(("Softmax", "LogSoftmax"))
         axis = s.random.randrange(-value.rank, value.rank)

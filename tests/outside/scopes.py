@@ -55,10 +55,16 @@ class Seq:
 
 @dataclass
 class Model:
-    """What all graphs of one model share."""
+    """What all graphs of one model share.
+
+    ``plain``: nothing for which onnxruntime rewrites a model (functions, halves), and no lengths that change while
+    it runs.
+    """
 
     random: Random
     opset: int
+    kinds: tuple[tuple[Callable[[Scope], None], int], ...]
+    plain: bool = False
     initializers: list[onnx.TensorProto] = field(default_factory=list)
     constants: list[Val] = field(default_factory=list)
     functions: list[Any] = field(default_factory=list)
@@ -149,3 +155,17 @@ def numbers(random: Random, dtype: str, shape: Sequence[int]) -> np.ndarray:
 
 def tensor_type(dtype: str) -> int:
     return int(helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
+
+
+def on(fits: Callable[[Val], bool]) -> Callable[[Callable[[Scope, Val], None]], Callable[[Scope], None]]:
+    """A kind of node made of a value that fits; where there is none, nothing is added."""
+
+    def kind_of(make: Callable[[Scope, Val], None]) -> Callable[[Scope], None]:
+        def kind(s: Scope) -> None:
+            value = s.pick(fits)
+            if value is not None:
+                make(s, value)
+
+        return kind
+
+    return kind_of

@@ -1,6 +1,7 @@
 """Every operator that a kernel of ours knows, with inputs that onnxruntime accepts, for `tests.engine.ort.measure`."""
 
 from collections.abc import Iterator
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -8,18 +9,14 @@ from onnx import helper
 
 from tests.engine.ort.measure import Array, Case
 
-MS = "com.microsoft"
+MS: dict[str, Any] = {"domain": "com.microsoft", "since": 21}
 
 
 def some(*shape: int, dtype: Any = np.float32) -> Array:
     """Numbers from 0.1 upwards (whole ones for integers), different for different places."""
-    size = int(np.prod(shape, dtype=np.int64))
-    numbers = np.arange(size).reshape(shape)
-    return (
-        (numbers % 5).astype(dtype)
-        if np.dtype(dtype).kind in "iub"
-        else (numbers / max(size, 1) * 0.8 + 0.1).astype(dtype)
-    )
+    places = np.arange(np.prod(shape, dtype=np.int64)).reshape(shape)
+    whole = np.dtype(dtype).kind in "iub"
+    return (places % 5 if whole else places / places.size * 0.8 + 0.1).astype(dtype)
 
 
 def ints(*values: int) -> Array:
@@ -56,33 +53,32 @@ def elementwise() -> Iterator[Case]:
     yield case("Acosh", G)
     for op in BINARY.split():
         yield case(op, F, G, since=11 if op == "Equal" else 7)
-    for op in ("Relu", "Softmax", "Sigmoid", "Identity", "Flatten", "Neg", "Abs", "Sqrt", "LogSoftmax", "Tanh"):
+    for op in ["Relu", "Softmax", "Sigmoid", "Identity", "Flatten", "Neg", "Abs", "Sqrt", "LogSoftmax", "Tanh"]:
         yield case(op, D, since=14)
-    for op in ("Add", "Mul", "Where", "Max"):
-        yield case(op, *([B] if op == "Where" else []), L, L + 1, since=13)
-    for op in ("Identity", "Neg", "Abs", "Relu", "Flatten", "Transpose", "Sign"):
+    for op in ["Identity", "Neg", "Abs", "Relu", "Flatten", "Transpose", "Sign"]:
         yield case(op, I, since=14)
-    for op in ("And", "Or", "Xor"):
-        yield case(op, B, ~B)
+    for op in ("Add", "Mul", "Max"):
+        yield case(op, L, L + 1, since=13)
+    for op, x in [*product(("And", "Or", "Xor"), [B]), *product(("BitwiseAnd", "BitwiseOr", "BitwiseXor"), [I])]:
+        yield case(op, x, ~x)
     yield case("Not", B)
-    yield case("Where", B, F, G)
+    yield case("BitwiseNot", I)
+    for x in (F, L):
+        yield case("Where", B, x, x + 1)
     yield case("Clip", F, until=10, min=0.2, max=0.5)
     yield case("Clip", F, np.float32(0.2), np.float32(0.5), since=11)
     yield case("Clip", L, np.int64(1), np.int64(3), since=12)
     yield case("Mod", L, L + 1)
     yield case("Mod", F, G, fmod=1)
     yield case("BitShift", U, U, direction="LEFT")
-    for op in ("BitwiseAnd", "BitwiseOr", "BitwiseXor"):
-        yield case(op, I, I)
-    yield case("BitwiseNot", I)
     for to in (np.int32, np.uint32, np.float64, np.bool_, np.float32):
         yield case("Cast", F, since=9, to=helper.np_dtype_to_tensor_dtype(np.dtype(to)))
     yield case("Cast", L, since=9, to=11)
     yield case("Cast", B, since=9, to=2)
     yield case("CastLike", F, I)
     yield case("BitCast", F, to=6)
-    yield case("CumSum", F, np.array(0, np.int64))
-    yield case("CumProd", F, np.array(0, np.int64))
+    for op in ("CumSum", "CumProd"):
+        yield case(op, F, np.array(0, np.int64))
     yield case("Dropout", F, until=11, since=7)
     yield case("Dropout", F, since=12)
     yield case("Dropout", F, outputs=2, since=12)
@@ -93,12 +89,11 @@ def elementwise() -> Iterator[Case]:
 
 
 def moving() -> Iterator[Case]:
-    yield case("Reshape", F, ints(2, 8), since=5)
-    yield case("Reshape", F, ints(4, 4), since=5)
-    yield case("Squeeze", some(1, 4, 4), until=12, axes=[0])
-    yield case("Squeeze", some(1, 4, 4), ints(0), since=13)
-    yield case("Unsqueeze", F, until=12, axes=[0])
-    yield case("Unsqueeze", F, ints(0), since=13)
+    for shape in (ints(2, 8), ints(4, 4)):
+        yield case("Reshape", F, shape, since=5)
+    for op, x in (("Squeeze", some(1, 4, 4)), ("Unsqueeze", F)):
+        yield case(op, x, until=12, axes=[0])
+        yield case(op, x, ints(0), since=13)
     yield case("Concat", F, since=4, axis=0)
     yield case("Expand", F, ints(4, 4))
     yield case("Tile", F, ints(1, 1), since=6)
@@ -108,8 +103,8 @@ def moving() -> Iterator[Case]:
     yield case("Slice", F, ints(0), ints(4), since=10)
     yield case("Split", F, until=12, since=2, split=[4])
     yield case("Split", F, ints(4), since=13)
-    yield case("Gather", F, ints(3, 2, 1, 0))
-    yield case("Gather", some(4, dtype=np.int64), ints(3, 2, 1, 0))
+    for x in (F, some(4, dtype=np.int64)):
+        yield case("Gather", x, ints(3, 2, 1, 0))
     yield case("GatherElements", L, L % 4)
     yield case("GatherND", F, ints(3, 2, 1, 0).reshape(4, 1))
     yield case("Scatter", F, L % 4, G, until=10)
@@ -119,22 +114,22 @@ def moving() -> Iterator[Case]:
     yield case("ScatterND", F, ints(3, 2, 1, 0).reshape(4, 1), G)
     yield case("TensorScatter", some(1, 4, 4), some(1, 4, 4) + 1)
     yield case("TensorScatter", some(1, 4, 4), some(1, 1, 4), ints(2))
-    yield case("Trilu", F)
-    yield case("Trilu", L)
+    for x in (F, L):
+        yield case("Trilu", x)
     yield case("Compress", F, np.array([True] * 4), axis=0)
     yield case("TopK", F, until=9, outputs=2, k=4)
     yield case("TopK", F, ints(4), since=10, outputs=2)
     yield case("Unique", some(4), outputs=4)
     yield case("NonZero", B)
-    yield case("ArgMax", F, keepdims=1, axis=0)
-    yield case("ArgMin", F, keepdims=1, axis=0)
+    for op in ("ArgMax", "ArgMin"):
+        yield case(op, F, keepdims=1, axis=0)
     yield case("EyeLike", F)
     yield case("OneHot", ints(0, 1), np.int64(2), np.array([0, 1], np.float32))
     yield case("ReverseSequence", F, ints(4, 4, 4, 4))
-    yield case("DepthToSpace", IMAGE, blocksize=1)
-    yield case("SpaceToDepth", IMAGE, blocksize=1)
-    yield case("Shape", some(2, 3))
-    yield case("Shape", ints(7))
+    for op in ("DepthToSpace", "SpaceToDepth"):
+        yield case(op, IMAGE, blocksize=1)
+    for x in (some(2, 3), ints(7)):
+        yield case("Shape", x)
     yield case("Size", F)
     yield case("Range", np.int64(0), np.int64(4), np.int64(1))
     yield case("ConstantOfShape", ints(2))
@@ -182,8 +177,8 @@ def computing() -> Iterator[Case]:
 def sampling() -> Iterator[Case]:
     """What moves over places, boxes and frequencies, and the models of ai.onnx.ml."""
     scales = np.array([1, 1, 2, 0.5], np.float32)
-    yield case("Resize", IMAGE, None, scales, since=13)
-    yield case("Resize", IMAGE, None, scales, since=13, mode="linear")
+    for mode in ("nearest", "linear"):
+        yield case("Resize", IMAGE, None, scales, since=13, mode=mode)
     yield case("Upsample", IMAGE, np.ones(4, np.float32), since=9, until=9)
     yield case("GridSample", IMAGE, some(1, 4, 4, 2), since=16)
     yield case("AffineGrid", some(1, 2, 3), ints(1, 1, 2, 2), since=20)
@@ -203,122 +198,108 @@ def sampling() -> Iterator[Case]:
 
 def microsoft() -> Iterator[Case]:
     for op in ("Gelu", "QuickGelu", "FastGelu", "Trilu"):
-        yield case(op, F, domain=MS, since=21)
-    yield case("FastGelu", F, C, domain=MS, since=21)
-    yield case("BiasGelu", F, C, domain=MS, since=21)
-    yield case("FusedMatMul", F, G, domain=MS, since=21)
-    yield case("TransposeMatMul", F, G, domain=MS, since=21)
+        yield case(op, F, **MS)
+    for op in ("FastGelu", "BiasGelu"):
+        yield case(op, F, C, **MS)
+    for op in ("FusedMatMul", "TransposeMatMul"):
+        yield case(op, F, G, **MS)
     yield case("SimplifiedLayerNormalization", F, C, since=21)
     row = some(1, 4, 4)
-    yield case("SkipLayerNormalization", row, row + 1, C, C, domain=MS, since=21)
-    yield case("SkipSimplifiedLayerNormalization", row, row + 1, C, domain=MS, since=21)
     for op, more in (("SkipLayerNormalization", (C, C)), ("SkipSimplifiedLayerNormalization", (C,))):
-        yield case(op, row, row + 1, *more, outputs=4, domain=MS, since=21)
-    yield case("QuantizeLinear", F, F1, np.int8(0), domain=MS, since=21)
-    yield case("DequantizeLinear", U, F1, np.uint8(0), domain=MS, since=21)
-    yield case("DynamicQuantizeMatMul", F, U, np.array([1], np.float32), domain=MS, since=21)
-    yield case("MatMulIntegerToFloat", U, U, F1, F1, domain=MS, since=21)
+        for outputs in (1, 4):
+            yield case(op, row, row + 1, *more, outputs=outputs, **MS)
+    yield case("QuantizeLinear", F, F1, np.int8(0), **MS)
+    yield case("DequantizeLinear", U, F1, np.uint8(0), **MS)
+    yield case("DynamicQuantizeMatMul", F, U, np.array([1], np.float32), **MS)
+    yield case("MatMulIntegerToFloat", U, U, F1, F1, **MS)
     table = np.zeros((16, 1, 8), np.uint8)
     nbits: dict[str, Any] = {"K": 16, "N": 16, "block_size": 16, "bits": 4}
-    yield case("MatMulNBits", some(4, 16), table, some(16, 1), fixed=(1, 2), domain=MS, since=21, **nbits)
+    yield case("MatMulNBits", some(4, 16), table, some(16, 1), fixed=(1, 2), **MS, **nbits)
     rows = np.zeros((4, 16), np.uint8)
     quantized: dict[str, Any] = {"block_size": 16, "quantize_axis": 1, "gather_axis": 0, "bits": 8}
-    yield case("GatherBlockQuantized", rows, ints(0, 1, 2, 3), some(4, 1), domain=MS, since=21, **quantized)
-    yield case("RotaryEmbedding", some(1, 1, 4, 4), ints(0), some(4, 2), some(4, 2), domain=MS, since=21)
+    yield case("GatherBlockQuantized", rows, ints(0, 1, 2, 3), some(4, 1), **MS, **quantized)
+    yield case("RotaryEmbedding", some(1, 1, 4, 4), ints(0), some(4, 2), some(4, 2), **MS)
     wide = some(1, 4, 8)
-    yield case("MultiHeadAttention", wide, wide, wide, num_heads=2, domain=MS, since=21)
+    yield case("MultiHeadAttention", wide, wide, wide, num_heads=2, **MS)
     past = some(1, 2, 4, 4)
     absent = (None, None, None)
-    yield case("MultiHeadAttention", wide, wide, wide, *absent, past, past, num_heads=2, outputs=3, domain=MS, since=21)
+    yield case("MultiHeadAttention", wide, wide, wide, *absent, past, past, num_heads=2, outputs=3, **MS)
     shared = [some(1, 1, 8)] * 3
     length = np.array([1], np.int32)
-    yield case("MultiHeadAttention", *shared, *absent, past, past, length, num_heads=2, outputs=3, domain=MS, since=21)
-    yield case("Attention", wide, some(8, 24), some(24), num_heads=2, domain=MS, since=21)
+    yield case("MultiHeadAttention", *shared, *absent, past, past, length, num_heads=2, outputs=3, **MS)
+    yield case("Attention", wide, some(8, 24), some(24), num_heads=2, **MS)
     both = some(2, 1, 2, 4, 4)
-    yield case(
-        "Attention",
-        wide,
-        some(8, 24),
-        some(24),
-        None,
-        both,
-        num_heads=2,
-        outputs=2,
-        unidirectional=1,
-        domain=MS,
-        since=21,
-    )
+    options: dict[str, Any] = {"num_heads": 2, "outputs": 2, "unidirectional": 1}
+    yield case("Attention", wide, some(8, 24), some(24), None, both, **options, **MS)
     query = some(1, 1, 16)
     cache = some(1, 1, 4, 8)
     new = some(1, 1, 8)
-    told = (np.array([3], np.int32), np.array(4, np.int32))
     for total in (4, 5):
         told = (np.array([total - 1], np.int32), np.array(total, np.int32))
         yield case(
             "GroupQueryAttention", query, new, new, cache, cache, *told,
-            num_heads=2, kv_num_heads=1, outputs=3, domain=MS, since=21,
+            num_heads=2, kv_num_heads=1, outputs=3, **MS,
         )  # fmt: skip
     gates, scale, zero = np.ones((1, 4, 16), np.uint8), some(1), np.zeros(1, np.uint8)
     lstm = (some(2, 1, 4), gates, gates, *[None] * 5, scale, zero, scale, zero)
     weights = (1, 2, 8, 9, 10, 11)
-    yield case("DynamicQuantizeLSTM", *lstm, fixed=weights, outputs=3, hidden_size=4, domain=MS, since=21)
+    yield case("DynamicQuantizeLSTM", *lstm, fixed=weights, outputs=3, hidden_size=4, **MS)
     rule: dict[str, Any] = {"q_num_heads": 2, "kv_num_heads": 2, "update_rule": "linear"}
-    yield case("LinearAttention", wide, wide, wide, past, outputs=2, domain=MS, since=21, **rule)
+    yield case("LinearAttention", wide, wide, wide, past, outputs=2, **MS, **rule)
     columns = some(1, 4, 8)
-    yield case("CausalConvWithState", columns, some(4, 1, 3), None, some(1, 4, 2), outputs=2, domain=MS, since=21)
+    yield case("CausalConvWithState", columns, some(4, 1, 3), None, some(1, 4, 2), outputs=2, **MS)
 
 
 def fused() -> Iterator[Case]:
     """What onnxruntime's optimiser makes of several ops, and its ops of quantized models."""
-    ms: dict[str, Any] = {"domain": MS, "since": 21}
     one = some(4, 4, 1, 1)
-    yield case("FusedConv", IMAGE, one, C, activation="Relu", **ms)
-    yield case("FusedConv", IMAGE, one, C, IMAGE + 1, activation="Relu", **ms)
-    yield case("FusedGemm", F, G, F, activation="Relu", **ms)
+    for more in ((), (IMAGE + 1,)):
+        yield case("FusedConv", IMAGE, one, C, *more, activation="Relu", **MS)
+    yield case("FusedGemm", F, G, F, activation="Relu", **MS)
     words = np.array([[0, 1, 2, 3]], np.int32)
     embeddings = (words, words, some(4, 8), some(4, 8), some(4, 8), some(8), some(8), words)
-    yield case("EmbedLayerNormalization", *embeddings, outputs=2, **ms)
-    yield case("EmbedLayerNormalization", *embeddings, outputs=3, **ms)
+    for outputs in (2, 3):
+        yield case("EmbedLayerNormalization", *embeddings, outputs=outputs, **MS)
     u0 = np.uint8(0)
     for op in ("QLinearAdd", "QLinearMul"):
-        yield case(op, U, F1, u0, U, F1, u0, F1, u0, **ms)
-    yield case("QLinearSigmoid", U, F1, u0, F1, u0, fixed=(1, 2, 3, 4), **ms)
-    yield case("QLinearLeakyRelu", U, F1, u0, F1, u0, fixed=(1, 2, 3, 4), **ms)
-    yield case("QLinearSoftmax", U, F1, u0, F1, u0, fixed=(1, 2, 3, 4), axis=-1, opset=13, **ms)
-    yield case("QLinearConcat", F1, u0, U, F1, u0, fixed=(0, 1, 3, 4), axis=0, **ms)
-    yield case("QLinearWhere", B, U, F1, u0, U, F1, u0, F1, u0, fixed=(2, 3, 5, 6, 7, 8), **ms)
+        yield case(op, U, F1, u0, U, F1, u0, F1, u0, **MS)
+    for op in ("QLinearSigmoid", "QLinearLeakyRelu"):
+        yield case(op, U, F1, u0, F1, u0, fixed=(1, 2, 3, 4), **MS)
+    yield case("QLinearSoftmax", U, F1, u0, F1, u0, fixed=(1, 2, 3, 4), axis=-1, opset=13, **MS)
+    yield case("QLinearConcat", F1, u0, U, F1, u0, fixed=(0, 1, 3, 4), axis=0, **MS)
+    yield case("QLinearWhere", B, U, F1, u0, U, F1, u0, F1, u0, fixed=(2, 3, 5, 6, 7, 8), **MS)
     image = U.reshape(1, 1, 4, 4)
-    yield case("QLinearAveragePool", image, F1, u0, F1, u0, kernel_shape=[1, 1], **ms)
-    yield case("QLinearGlobalAveragePool", image[:, :, :1, :1], F1, u0, F1, u0, **ms)
-    yield case("QLinearConv", image, F1, u0, np.ones((1, 1, 1, 1), np.uint8), F1, u0, F1, u0, **ms)
-    yield case("QGemm", U, F1, u0, U, F1, u0, fixed=(3, 4, 5), **ms)
-    yield case("QGemm", U, F1, u0, U, F1, u0, None, F1, u0, fixed=(3, 4, 5), **ms)
+    yield case("QLinearAveragePool", image, F1, u0, F1, u0, kernel_shape=[1, 1], **MS)
+    yield case("QLinearGlobalAveragePool", image[:, :, :1, :1], F1, u0, F1, u0, **MS)
+    yield case("QLinearConv", image, F1, u0, np.ones((1, 1, 1, 1), np.uint8), F1, u0, F1, u0, **MS)
+    for end in ((), (None, F1, u0)):
+        yield case("QGemm", U, F1, u0, U, F1, u0, *end, fixed=(3, 4, 5), **MS)
     wide = some(1, 4, 8)
     quantized = (wide.astype(np.uint8), np.ones((8, 24), np.uint8), some(24), F1, F1, None, u0, u0)
-    yield case("QAttention", *quantized, num_heads=2, fixed=(1,), **ms)
-    yield case("NhwcMaxPool", U.reshape(1, 4, 4, 1), kernel_shape=[1, 1], **ms)
-    yield case("GatherND", F, ints(3, 2, 1, 0).reshape(4, 1), **ms)
-    yield case("GridSample", IMAGE, some(1, 4, 4, 2), **ms)
-    yield case("Inverse", F + np.eye(4, dtype=np.float32), **ms)
-    yield case("Unique", some(4), outputs=3, **ms)
-    yield case("Pad", F, ints(0, 0, 0, 0), **ms)
-    yield case("ExpandDims", F, np.array(0, np.int32), **ms)
-    yield case("Range", np.float32(0), np.float32(4), F1, **ms)
-    yield case("MatMulInteger16", some(4, 4, dtype=np.int16), some(4, 4, dtype=np.int16), **ms)
-    yield case("ConvTransposeWithDynamicPads", IMAGE, one, ints(0, 0, 0, 0), **ms)
-    yield case("MaxpoolWithMask", IMAGE, np.ones((1, 4, 4, 4), np.int32), kernel_shape=[1, 1], **ms)
-    yield case("ScaledSiLU", F, **ms)
-    yield case("GatedAdd", F, F, F[:, :1], **ms)
-    yield case("GatedRMSNorm", F, C, F, **ms)
-    yield case("BranchwiseRMSNorm", some(1, 4, 4), C, **ms)
-    yield case("CDist", F, F, metric="euclidean", **ms)
-    yield case("MurmurHash3", some(4, dtype=np.int32), **ms)
-    yield case("UnfoldTensor", F, dim=-1, size=1, step=1, **ms)
+    yield case("QAttention", *quantized, num_heads=2, fixed=(1,), **MS)
+    yield case("NhwcMaxPool", U.reshape(1, 4, 4, 1), kernel_shape=[1, 1], **MS)
+    yield case("GatherND", F, ints(3, 2, 1, 0).reshape(4, 1), **MS)
+    yield case("GridSample", IMAGE, some(1, 4, 4, 2), **MS)
+    yield case("Inverse", F + np.eye(4, dtype=np.float32), **MS)
+    yield case("Unique", some(4), outputs=3, **MS)
+    yield case("Pad", F, ints(0, 0, 0, 0), **MS)
+    yield case("ExpandDims", F, np.array(0, np.int32), **MS)
+    yield case("Range", np.float32(0), np.float32(4), F1, **MS)
+    yield case("MatMulInteger16", some(4, 4, dtype=np.int16), some(4, 4, dtype=np.int16), **MS)
+    yield case("ConvTransposeWithDynamicPads", IMAGE, one, ints(0, 0, 0, 0), **MS)
+    yield case("MaxpoolWithMask", IMAGE, np.ones((1, 4, 4, 4), np.int32), kernel_shape=[1, 1], **MS)
+    yield case("ScaledSiLU", F, **MS)
+    yield case("GatedAdd", F, F, F[:, :1], **MS)
+    yield case("GatedRMSNorm", F, C, F, **MS)
+    yield case("BranchwiseRMSNorm", some(1, 4, 4), C, **MS)
+    yield case("CDist", F, F, metric="euclidean", **MS)
+    yield case("MurmurHash3", some(4, dtype=np.int32), **MS)
+    yield case("UnfoldTensor", F, dim=-1, size=1, step=1, **MS)
     row, past, length = some(1, 1, 8), some(1, 2, 8, 4), np.array([3], np.int32)
     shared: dict[str, Any] = {"num_heads": 2, "outputs": 3, "past_present_share_buffer": 1}
     absent = (None, None, None)
     yield case(
-        "DecoderMaskedMultiHeadAttention", row, row, row, None, None, past, past, length, *absent, **shared, **ms
+        "DecoderMaskedMultiHeadAttention", row, row, row, None, None, past, past, length, *absent, **shared, **MS
     )
 
 
@@ -326,10 +307,10 @@ def blocked() -> Iterator[Case]:
     """The channel-blocked layout of convolutions; 16 channels are whole blocks on every machine."""
     chunk: dict[str, Any] = {"domain": "com.microsoft.nchwc", "since": 21}
     x, weight, bias = some(1, 16, 4, 4), some(16, 16, 1, 1), some(16)
-    yield case("Conv", x, weight, bias, **chunk)
-    yield case("Conv", x, weight, bias, activation="Relu", **chunk)
-    yield case("Conv", x, weight, bias, x + 1, **chunk)
-    yield case("Conv", x, weight, None, x + 1, activation="Relu", **chunk)
+    fused: tuple[dict[str, Any], ...] = ({}, {"activation": "Relu"})
+    for activation in fused:
+        yield case("Conv", x, weight, bias, **activation, **chunk)
+        yield case("Conv", x, weight, None, x + 1, **activation, **chunk)
     for op in ("MaxPool", "AveragePool"):
         yield case(op, x, kernel_shape=[1, 1], **chunk)
     for op in ("GlobalMaxPool", "GlobalAveragePool"):

@@ -19,11 +19,15 @@ IDS = [file_id(path) for path in FILES]
 
 
 def real_model(path: Path) -> onnx.ModelProto:
-    """A stored model whose nodes, and whose bodies' values, have names of their own.
+    """A stored model, `with_names`."""
+    return with_names(onnx.load(path))
+
+
+def with_names(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with names of their own for its nodes and for the values of its bodies.
 
     The statistics count a value once by its name, and branches like to call their outputs as the If calls its own.
     """
-    model = onnx.load(path)
     _rename(model.graph, "", {})
     return model
 

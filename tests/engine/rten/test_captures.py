@@ -9,7 +9,6 @@ import kvviz
 from kvviz import Trace
 from tests.decode.small import HEADS, NAMES, SIZE, small
 from tests.engine.graphs import numbers, ort_run, proto_of, run, step_of
-from tests.graph.build import model, node
 
 BLOCK = 256  # bytes of float[64]
 BRANCH = """g (float[64] x) => (float[64] y) <bool c = {1}> { a = Exp(x)
@@ -85,20 +84,13 @@ def test_a_grouped_past_is_appended_to_where_every_entry_of_the_batch_is_full(le
 
 def test_a_past_may_be_taken_by_an_op_that_gives_no_present() -> None:
     # given attention over a past of which only the result is asked for
-    names, wide, rows = "q k v - - - pk pv", f"float 1 1 {HEADS * SIZE}", f"float 1 {HEADS} {{}} {SIZE}"
-    inputs = [*(f"{name} {wide}" for name in "qkv"), *(f"p{name} {rows.format('p')}" for name in "kv")]
+    wide, rows = f"float[1, 1, {HEADS * SIZE}]", f"float[1, {HEADS}, p, {SIZE}]"
     feeds = {name: numbers(1, 1, HEADS * SIZE, seed=place) for place, name in enumerate("qkv")}
     feeds |= {name: numbers(1, HEADS, 3, SIZE, seed=7) for name in ("pk", "pv")}
-    options: dict[str, Any] = {"domain": "com.microsoft", "num_heads": HEADS, "name": "attention"}
-    one, three = (
-        model(
-            [node("MultiHeadAttention", names, outputs, **options)],
-            inputs,
-            [f"y {wide}", *(f"{name} {rows.format('t')}" for name in outputs.split()[1:])],
-            domains=["com.microsoft"],
-        )
-        for outputs in ("y", "y nk nv")
-    )
+    text = f"""g ({wide} q, {wide} k, {wide} v, {rows} pk, {rows} pv) => ({wide} y%s) {{ [attention] y%s =
+        com.microsoft.MultiHeadAttention <num_heads = {HEADS}> (q, k, v, , , , pk, pv) }}"""
+    grown = rows.replace("p", "t")
+    one, three = (proto_of(text % both) for both in (("", ""), (f", {grown} nk, {grown} nv", ", nk, nv")))
     # onnxruntime reads memory that it never wrote where the presents are not asked for
     expected = ort_run(three, feeds)[0]
     # when it runs

@@ -1,24 +1,29 @@
 """What rten's buffers tell: uses counted in a byte, and outputs with more room than they need."""
 
+from typing import Any
+
 import numpy as np
-import onnx
 import pytest
 
 import kvviz
 from kvviz import policies
 from kvviz.graph.model import Graph
+from tests.engine.graphs import graph_of
 from tests.engine.rten.records import Record, all_recordings
-from tests.graph.build import graph, model, node
 
 X = np.array([1, -2], np.float32)
 
 
-def fan(readers: int, op: str = "Relu") -> Graph:
-    """One value that so many ops read, each of which makes an output."""
-    names = [f"y{i}" for i in range(readers)]
-    inputs = "a a" if op == "Mul" else "a"
-    nodes = [node("Neg", "x", "a"), *(node(op, inputs, name) for name in names)]
-    return kvviz.load(model(nodes, ["x float 2"], names))
+def fan(readers: int, op: str = "Relu(a)", more: str = "", end: str = "", outputs: int = 1000) -> Graph:
+    """One value that so many ops read, each of which makes an output, and more ops with an output after them."""
+    names = [f"y{i}" for i in range(min(readers, outputs))] + [end] * bool(end)
+    made = ", ".join(f"float[2] {name}" for name in names)
+    nodes = " ".join(f"y{i} = {op}" for i in range(readers))
+    return graph_of(f"g (float[2] x) => ({made}) <bool c = {{1}}> {{ a = Neg(x) {nodes} {more} }}")
+
+
+def ran(graph: Graph, outputs: list[str] | None = None, policy: str | kvviz.Policy = "rten") -> kvviz.Trace:
+    return kvviz.run(graph, {"x": X}, outputs, policy=policy, poison=True)
 
 
 def readers_in_place(trace: kvviz.Trace) -> list[str]:
@@ -27,69 +32,50 @@ def readers_in_place(trace: kvviz.Trace) -> list[str]:
 
 @pytest.mark.parametrize(("readers", "taken"), [(253, ["y252"]), (254, ["y253"]), (255, []), (256, []), (700, [])])
 def test_from_255_readers_on_none_takes_the_value_and_all_run(readers: int, taken: list[str]) -> None:
-    trace = kvviz.run(fan(readers), {"x": X}, policy="rten", poison=True)
+    trace = ran(fan(readers))
     assert len(trace.steps) == readers + 1
     assert readers_in_place(trace) == taken
     assert all(np.array_equal(out, [0, 2]) for out in trace.outputs.values())
-
-
-def test_the_last_reader_of_a_value_of_255_uses_is_told_why_it_copies() -> None:
-    trace = kvviz.run(fan(256), {"x": X}, policy="rten")
-    (blocker,) = trace.steps[-1].decision.blockers
-    assert blocker.code == "POLICY" and "255 is never counted down" in blocker.message
-    assert {str(reason.code) for reason in trace.steps[-2].decision.blockers} == {"POLICY", "NOT_LAST_USE"}
+    if not taken:
+        (blocker,) = trace.steps[-1].decision.blockers
+        assert blocker.code == "POLICY" and "255 is never counted down" in blocker.message
+        assert {str(reason.code) for reason in trace.steps[-2].decision.blockers} == {"POLICY", "NOT_LAST_USE"}
+    # With the quirk put right the last of them takes it.
+    assert readers_in_place(ran(fan(readers), policy=policies.rten(quirks=()))) == [f"y{readers - 1}"]
 
 
 def test_a_value_of_255_uses_lives_to_the_end_of_the_run() -> None:
     # given: all readers done, then two more ops
-    names = [f"y{i}" for i in range(256)]
-    nodes = [node("Neg", "x", "a"), *(node("Relu", "a", name) for name in names)]
-    nodes += [node("Exp", "y255", "z"), node("Neg", "z", "end")]
-    proto = model(nodes, ["x float 2"], [*names[:255], "end"])
-    trace = kvviz.run(kvviz.load(proto), {"x": X}, policy="rten")
+    trace = ran(fan(256, more="z = Exp(y255) end = Neg(z)", end="end", outputs=255))
     home = trace.steps[0].outs[0].storage
     assert [step.index for step in trace.steps if home in step.freed] == [len(trace.steps) - 1]
 
 
-def test_a_value_that_one_op_reads_twice_counts_twice() -> None:
-    trace = kvviz.run(fan(130, "Mul"), {"x": X}, policy="rten")
+def test_an_op_that_reads_it_twice_counts_twice_and_a_requested_output_once_more() -> None:
+    trace = ran(fan(130, "Mul(a, a)"))
     assert readers_in_place(trace) == []
     assert all(np.array_equal(out, [1, 4]) for out in trace.outputs.values())
-
-
-def test_a_requested_output_counts_as_one_use_more() -> None:
-    names = [f"y{i}" for i in range(254)]
-    trace = kvviz.run(fan(254), {"x": X}, ["a", *names], policy="rten")
+    trace = ran(fan(254), ["a", *(f"y{i}" for i in range(254))])
     assert {str(blocker.code) for blocker in trace.steps[-1].decision.blockers} == {"REQUESTED_OUTPUT", "POLICY"}
-
-
-def test_with_the_quirk_put_right_the_last_of_many_readers_takes_the_value() -> None:
-    trace = kvviz.run(fan(300), {"x": X}, policy=policies.rten(quirks=()), poison=True)
-    assert readers_in_place(trace) == ["y299"]
 
 
 @pytest.mark.parametrize(("readers", "taken"), [(254, 1), (255, 0), (256, 0)])
 def test_a_body_counts_what_it_captures_in_a_byte_too(readers: int, taken: int) -> None:
     # given: a body that owns what it captures, as nobody else needs it
     names = [f"y{i}" for i in range(readers)]
-    then = graph([node("Relu", "a", name) for name in names], [], [f"{name} float 2" for name in names])
-    other = graph([node("Neg", "x", name) for name in names], [], [f"{name} float 2" for name in names])
-    branch = node("If", "c", " ".join(names), then_branch=then, else_branch=other)
-    proto = model([node("Neg", "x", "a"), branch], ["x float 2", "c bool"], names)
-    trace = kvviz.run(kvviz.load(proto), {"x": X, "c": np.array(True)}, policy="rten", poison=True)
+    typed = ", ".join(f"float[2] {name}" for name in names)
+    yes, no = (" ".join(f"{name} = {op}" for name in names) for op in ("Relu(a)", "Neg(x)"))
+    trace = ran(graph_of(f"""g (float[2] x) => ({typed}) <bool c = {{1}}> {{ a = Neg(x) {", ".join(names)} = If (c) <
+        then_branch = t () => ({typed}) {{ {yes} }}, else_branch = e () => ({typed}) {{ {no} }}> }}"""))  # fmt: skip
     assert len(readers_in_place(trace)) == taken
     assert all(np.array_equal(out, [0, 2]) for out in trace.outputs.values())
 
 
 def test_a_value_of_255_uses_is_lent_to_a_body() -> None:
     # given: 254 readers, and an If whose branch captures the value last
-    names = [f"y{i}" for i in range(254)]
-    readers = [node("Relu", "a", name) for name in names]
-    then = graph([node("Neg", "a", "t")], [], ["t float 2"])
-    other = graph([node("Neg", "x", "e")], [], ["e float 2"])
-    branch = node("If", "c", "z", then_branch=then, else_branch=other)
-    proto = model([node("Neg", "x", "a"), *readers, branch], ["x float 2", "c bool"], [*names, "z"])
-    trace = kvviz.run(kvviz.load(proto), {"x": X, "c": np.array(True)}, policy="rten", poison=True)
+    branch = """z = If (c) <then_branch = yes () => (float[2] t) { t = Neg(a) },
+                            else_branch = no () => (float[2] e) { e = Neg(x) }>"""
+    trace = ran(fan(254, more=branch, end="z"))
     (frame,) = [frame for frame in trace.frames if frame.path]
     assert {bound.name: bound.how for bound in frame.bindings}["a"] == "captured by reference"
     assert readers_in_place(trace) == []
@@ -97,18 +83,18 @@ def test_a_value_of_255_uses_is_lent_to_a_body() -> None:
 
 # Recorded in tests/data/rten: a Range pushes its elements one by one, to a vector that begins with room for four and
 # doubles; a Shape of some of the dimensions takes room for all of them.
-def appended(maker: list[onnx.NodeProto], rows: int, *values: str, **feeds: np.ndarray) -> kvviz.Trace:
+def appended(maker: str, rows: int, **feeds: Any) -> kvviz.Trace:
     """Run some nodes that make ``r``, and a Concat that appends so many rows to it."""
-    proto = model([*maker, node("Concat", "r t", "y", axis=0)], [*values, "t int64 ?"], ["y"])
-    tail = np.arange(100, 100 + rows)
-    trace = kvviz.run(kvviz.load(proto), {**feeds, "t": tail}, policy="rten", poison=True)
-    assert np.array_equal(trace.outputs["y"][-rows:], tail)
+    given = {name: np.array(value) for name, value in {**feeds, "t": np.arange(100, 100 + rows)}.items()}
+    inputs = ", ".join(f"int64{list(array.shape) if array.ndim else ''} {name}" for name, array in given.items())
+    graph = graph_of(f"g ({inputs}) => (int64[n] y) {{ {maker} y = Concat <axis = 0> (r, t) }}")
+    trace = kvviz.run(graph, given, policy="rten", poison=True)
+    assert np.array_equal(trace.outputs["y"][-rows:], given["t"])
     return trace
 
 
 def counted(length: int, rows: int) -> kvviz.Trace:
-    scalars = {"s": np.array(0), "l": np.array(length), "d": np.array(1)}
-    trace = appended([node("Range", "s l d", "r")], rows, "s int64 -", "l int64 -", "d int64 -", **scalars)
+    trace = appended("r = Range(s, l, d)", rows, s=0, l=length, d=1)
     assert np.array_equal(trace.outputs["y"][:-rows], np.arange(length))
     return trace
 
@@ -134,18 +120,15 @@ def test_a_range_of_nothing_has_no_room() -> None:
 
 @pytest.mark.parametrize(("rows", "fits"), [(1, True), (3, True), (4, False)])
 def test_a_concat_fits_behind_a_part_of_a_shape_up_to_the_rank(rows: int, fits: bool) -> None:
-    shape = [node("Shape", "x", "r", start=1, end=2)]
-    trace = appended(shape, rows, "x float 2 5 1 1", x=np.ones((2, 5, 1, 1), np.float32))
+    trace = appended("r = Shape <start = 1, end = 2> (x)", rows, x=np.ones((2, 5, 1, 1), np.int64))
     assert trace.outputs["y"][0] == 5
     assert trace.steps[0].allocated == 4 * 8
     assert trace.steps[1].decision.shares == ({"y": "r"} if fits else {})
 
 
 def test_views_between_keep_the_room() -> None:
-    views = [node("Range", "s l d", "a"), node("Unsqueeze", "a axis", "b"), node("Reshape", "b flat", "r")]
-    ends = {name: np.array(value) for name, value in (("s", 3), ("l", 4), ("d", 1))}
-    inputs = [*(f"{name} int64 -" for name in ends), "axis int64 1", "flat int64 1"]
-    trace = appended(views, 3, *inputs, **ends, axis=np.array([0]), flat=np.array([-1]))
+    views = "a = Range(s, l, d) b = Unsqueeze(a, axis) r = Reshape(b, flat)"
+    trace = appended(views, 3, s=3, l=4, d=1, axis=[0], flat=[-1])
     assert trace.steps[-1].decision.shares == {"y": "r"} and trace.steps[-1].allocated == 0
 
 
@@ -165,7 +148,5 @@ def _room(op: Record) -> int:
     length: int = op["out"][0]["shape"][0]
     if op["op"] == "Range":
         return counted(length, 1).steps[0].allocated // 8
-    rank = len(op["in"][0]["shape"])
-    shape = [node("Shape", "x", "r", start=0, end=length)]
-    inputs = "x float" + " 1" * rank
-    return appended(shape, 1, inputs, x=np.ones((1,) * rank, np.float32)).steps[0].allocated // 8
+    shape = np.ones((1,) * len(op["in"][0]["shape"]), np.int64)
+    return appended(f"r = Shape <start = 0, end = {length}> (x)", 1, x=shape).steps[0].allocated // 8
