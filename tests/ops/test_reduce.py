@@ -74,12 +74,3 @@ def test_topk_of_older_opsets_agrees_with_onnxruntime():
 def test_topk_refuses_more_elements_than_there_are():
     with pytest.raises(OpError, match="has 3 elements"):
         run("TopK", [np.zeros(3, np.float32), np.array([4])], n_outputs=2)
-
-
-@pytest.mark.parametrize("exclusive", [0, 1])
-@pytest.mark.parametrize("reverse", [0, 1])
-def test_running_products_are_exponentials_of_running_sums_of_logarithms(exclusive, reverse):
-    x = numbers((3, 4))
-    logs = ort_run("CumSum", [ort_run("Log", [x])[0], np.asarray(1)], exclusive=exclusive, reverse=reverse)[0]
-    (got,) = run("CumProd", [x, np.asarray(1)], opset=26, exclusive=exclusive, reverse=reverse)
-    close(got, ort_run("Exp", [logs])[0], 1e-5, 1e-6)
