@@ -90,11 +90,6 @@ def test_a_cache_below_its_window_is_refused_before_anything_runs(dry: bool) -> 
         kvviz.decode(graph, [3, 1, 4], 2, kv_capacity=4, dry=dry)
 
 
-def test_the_code_of_a_dry_decode_of_a_batch_has_its_sequences() -> None:
-    trace = kvviz.dry(model("storyteller/concat"), prompt_tokens=4, batch=3, max_new_tokens=2)
-    assert "kvviz.dry(kvviz.load('model.onnx'), prompt_tokens=4, batch=3, max_new_tokens=2)" in trace.to_markdown()
-
-
 def branch(condition: int) -> Graph:
     return graph_of(
         f"""g (float[4] x) => (float[4] y) <bool go = {{{condition}}}> {{

@@ -193,46 +193,6 @@ def test_dimensions_are_told_by_name_and_by_place() -> None:
     assert shapes == {"x": (2, 3), "z": (2, 5)}
 
 
-@pytest.mark.parametrize(
-    ("declared", "dims", "told"),
-    [
-        ("n 3", {"m": 2}, "no dimension named 'm'; it has n"),
-        ("n 3", {"x.2": 2}, "no dimension named 'x.2'; it has n"),
-        ("n 3", {"x.1": 2}, "'x.1' cannot be 2: the model fixes it at 3"),
-        ("n 3", {"n": -1}, "'n' cannot be -1: a length must be a whole number"),
-        ("n 3", {"n": 1.5}, "'n' cannot be 1.5: a length must be a whole number"),
-        ("n 3", {"n": True}, "'n' cannot be True: a length must be a whole number"),
-        ("n 3", {"n": 10**30}, "a length must be a whole number"),
-        ("n 3", {"n": 10**11}, "would have 1,200,000,000,000 bytes; give shorter dimensions"),
-        ("2 3", {"n": 1}, "no dimension named 'n': all of its inputs have a fixed shape"),
-    ],
-)
-def test_a_dimension_that_cannot_be_is_refused_in_one_sentence(declared: str, dims: Any, told: str) -> None:
-    loaded = kvviz.load(model([node("Relu", "x", "y")], [f"x float {declared}"], ["y float ? 3"]))
-    with pytest.raises(InputError) as caught:
-        kvviz.inputs(loaded, dims)
-    assert told in str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("dim", "dims", "told"),
-    [("past - new", {"past": 1, "new": 4}, "past=1, new=4"), ("8 / past", {"past": 0}, "no valid length with past=0")],
-)
-def test_a_sum_that_comes_to_no_length_is_refused(dim: str, dims: dict[str, int], told: str) -> None:
-    proto = model([node("Relu", "x", "y")], ["x float n"], ["y float ?"])
-    proto.graph.input[0].type.tensor_type.shape.dim[0].dim_param = dim
-    with pytest.raises(InputError, match=told):
-        kvviz.inputs(kvviz.load(proto), dims)
-
-
-def test_a_hyphen_in_a_name_is_no_difference() -> None:
-    proto = model([node("Relu", "x", "y")], ["x float n 2"], ["y float ? 2"])
-    proto.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "batch-size"
-    assert taken(proto)["x"].shape == (1, 2)
-    assert taken(proto, {"batch-size": 3})["x"].shape == (3, 2)
-
-
 # -- logits without a length ------------------------------------------------------------------------------------------
 
 
