@@ -211,11 +211,6 @@ def test_the_logger_tells_of_every_plan_and_run_at_debug(caplog: pytest.LogCaptu
     assert [line.split(" of ")[0] for line in told if " ops, peak " in line] == ["run 0", "run 1"]
 
 
-def test_the_logger_is_silent_unless_asked(capfd: pytest.CaptureFixture[str]) -> None:
-    kvviz.decode(kvviz.load(LLAMA), [5], 2)
-    assert capfd.readouterr() == ("", "")
-
-
 @pytest.mark.parametrize(
     ("setting", "line"),
     [

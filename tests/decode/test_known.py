@@ -85,10 +85,10 @@ def test_values_that_are_known_are_those_of_the_run_and_tell_the_masks_of_all_ca
             assert cache.axis is not None
             sight = sight_of(one, ran[0], cache.axis)
             assert sight is not None
-            rows = cache.runs[run].valid
+            valid = cache.runs[run].valid
             # Every row that is valid is seen by somebody, and the last query sees all of them.
-            assert sight.rows() == [((0, rows),)]
-            assert sight.allowed[0, -1, :rows].all()
+            assert sight.rows() == [((0, valid),)]
+            assert sight.allowed[0, -1, :valid].all()
 
 
 def test_a_loops_counter_and_what_follows_from_it_are_known_at_every_turn() -> None:

@@ -70,6 +70,7 @@ def test_scales_and_lengths_that_do_not_fit_are_refused():
     with pytest.raises(OpError, match="R_zero_point is absent"):
         call.run(call.inputs[:-1])
     _, w, r = call.inputs[:3]
+    assert w is not None
     x = normals(np.random.default_rng(0), 4, 3, w.shape[1])
     for lengths in ([3], [1, 2, 9], [-1, 2, 1]):
         with pytest.raises(OpError, match=r"sequence_lens .* must be 3 numbers from 0 to 4"):

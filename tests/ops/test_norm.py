@@ -1,7 +1,5 @@
 """Normalisations against onnxruntime."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -28,23 +26,6 @@ def test_rms_norm_goes_by_its_onnxruntime_name_in_two_domains():
 def test_a_skip_that_would_widen_its_input_is_refused():
     with pytest.raises(OpError, match="does not fit"):
         run("SkipLayerNormalization", [numbers(3, 8), numbers(2, 3, 8), numbers(8)], domain=MICROSOFT)
-
-
-def test_batch_norm_in_training_mode_uses_those_of_the_batch():
-    x = numbers(4, 3, 5)
-    parameters = [numbers(3, seed=1), numbers(3, seed=2), numbers(3, seed=3), np.abs(numbers(3, seed=4)) + 0.1]
-    attributes: dict[str, Any] = {"epsilon": 1e-3, "momentum": 0.7}
-    got = run("BatchNormalization", [x, *parameters], n_outputs=3, opset=15, training_mode=1, **attributes)
-    mean = ort_run("ReduceMean", [x, np.array([0, 2])], keepdims=0)[0]
-    square = ort_run("ReduceMean", [x * x, np.array([0, 2])], keepdims=0)[0]
-    var = square - mean * mean
-    wanted = ort_run("BatchNormalization", [x, *parameters[:2], mean, var], opset=15, epsilon=1e-3)[0]
-    close(got[0], wanted, 1e-4, 1e-5)
-    close(got[1], 0.7 * parameters[2] + 0.3 * mean, 1e-5, 1e-6)
-    close(got[2], 0.7 * parameters[3] + 0.3 * var, 1e-5, 1e-6)
-    older = run("BatchNormalization", [x, *parameters], n_outputs=5, opset=9, **attributes)
-    assert all(same(a, b) for a, b in zip(older[:3], got))
-    close(older[3], mean, 1e-5, 1e-6)
 
 
 def test_batch_norm_of_opset_7_may_have_statistics_for_each_position():

@@ -19,7 +19,8 @@ POSITIONS = np.array([[0, 1, 2, 3, 4], [9, 0, 3, 3, 8]])
 @pytest.mark.parametrize("x", [X4, X3, X3.reshape(2, 5, 3, 8).transpose(0, 2, 1, 3)], ids=["by head", "flat", "turned"])
 def test_rotary_embedding_agrees_with_onnxruntime(x: np.ndarray, interleaved: int) -> None:
     how: dict[str, Any] = {"interleaved": interleaved} | ({"num_heads": 3} if x.ndim == 3 else {})
-    for width, part in ((4, {}), (2, {"rotary_embedding_dim": 4})):
+    parts: list[tuple[int, dict[str, Any]]] = [(4, {}), (2, {"rotary_embedding_dim": 4})]
+    for width, part in parts:
         tables = [np.ascontiguousarray(table[:, :width]) for table in (COS, SIN)]
         for inputs in ([*tables, POSITIONS], [table[POSITIONS] for table in tables]):
             check("RotaryEmbedding", [x, *inputs], opset=23, **how, **part)

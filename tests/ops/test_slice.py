@@ -9,7 +9,7 @@ from tests.ops.kernels import check, ints, rand, run_kernel, spec_of
 X = rand(4, 5, 6)
 FAR = 2**62
 
-SLICES = [
+SLICES: list[list] = [
     [ints(1), ints(FAR), ints(1)],
     [ints(-2), ints(FAR), ints(-1)],
     [ints(-1), ints(-FAR), ints(2), ints(-2)],

@@ -36,14 +36,6 @@ def test_every_large_weight_begins_on_a_page_of_one_file_and_none_overlap(folder
         assert spans[-1][1] == (folder / "model.onnx.data").stat().st_size
 
 
-def test_weights_of_products_lie_in_the_order_of_the_product(folders: dict[str, Path]) -> None:
-    graph = kvviz.load(folders["attention"] / "model.onnx")
-    for node in graph.nodes:
-        if node.op_type == "MatMul":
-            weight = graph.weights[node.inputs[1]]
-            assert weight.flags.c_contiguous and weight.dtype == np.float32
-
-
 def test_a_tied_embedding_is_kept_once(folders: dict[str, Path], untied_file: Path, tmp_path: Path) -> None:
     convert(tmp_path, "concat", untied_file)
     for folder, copies in ((folders["concat"], 1), (tmp_path, 2)):
