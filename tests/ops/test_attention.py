@@ -88,22 +88,6 @@ def test_a_hidden_key_stays_hidden_however_large_its_score() -> None:
     np.testing.assert_array_equal(np.isfinite(y), True)
 
 
-# Other wrong calls are those of `test_invalid_caches`.
-ERRORS: list[tuple[list, dict[str, Any], str]] = [
-    ([flat(Q), flat(K), flat(V)], {"q_num_heads": 5, "kv_num_heads": 2}, "does not divide into 5 heads"),
-    ([Q[..., :4], K, V], {}, "differ in batch or head size"),
-    ([Q, K, flat(V)], {}, "must all have 3 or all have 4 dimensions"),
-    ([Q, K, V, None, None, None, ints(3, 4)[:, None]], {}, "nonpad_kv_seqlen must have one dimension"),
-    ([Q, K, V], {"left_window_size": -2}, "must be -1"),
-]
-
-
-@pytest.mark.parametrize(("inputs", "attributes", "message"), ERRORS)
-def test_a_forbidden_combination_names_its_rule(inputs: list, attributes: dict, message: str) -> None:
-    with pytest.raises(OpError, match=message):
-        run_kernel("Attention", inputs, 3, 25, **attributes)
-
-
 def test_an_unknown_mode_is_refused_where_its_output_is_asked_for() -> None:
     attributes: dict[str, Any] = {"qk_matmul_output_mode": 4}
     check("Attention", [Q, K, V], 1, 24, rtol=1e-4, atol=1e-5, **attributes)

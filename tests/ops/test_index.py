@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from kvviz.errors import LimitError, OpError
+from kvviz.errors import LimitError
 from tests.ops.kernels import check, ints, rand, run_kernel
 
 X = rand(4, 5, 6)
@@ -25,25 +25,19 @@ CASES: list[tuple[str, list, dict[str, Any]]] = [
     ("Gather", [TURNED, np.array(-1)], {"axis": 1}),
     ("Gather", [TURNED, np.array([[0, 3], [1, 1]])], {"axis": 1}),
     ("Gather", [np.array(["a", "b"], object), ints(1, 1, 0)], {}),
-    ("GatherND", [X, np.array([[1, 2], [3, -1]])], {}),
-    ("GatherND", [X, np.array([1, 2, 3])], {}),
     ("GatherND", [X, np.array([[[0]], [[-4]]])], {}),
     ("GatherND", [X, PICKED], {"batch_dims": 1}),
     ("GatherND", [X, np.array([[1], [0], [2], [4]])], {"batch_dims": 1}),
     ("GatherND", [X, PICKED[:, [0, 1, 2, 0, 1], :, None]], {"batch_dims": 2}),
     ("GatherND", [X.transpose(1, 0, 2), np.array([[1, 2], [3, 0]])], {}),
     ("GatherND", [X, np.zeros((0, 2), np.int64)], {}),
-    *(("NonZero", [x], {}) for x in (np.array([[1, 0], [0, 3]]), np.array(5), np.array(0), np.ones((2, 0), np.bool_))),
     *(("Compress", [x, np.array([True, False, True])], {"axis": axis}) for x in (X, TURNED) for axis in (0, 1, -1)),
     ("Compress", [TURNED, np.array([False, True])], {}),
-    *(("Unique", [DOUBLES], {"n_outputs": 4, "sorted": order}) for order in (0, 1)),
     *(("Unique", [DOUBLES], {"n_outputs": 4, "sorted": order, "axis": axis}) for order in (0, 1) for axis in (0, -1)),
     *(("Range", scalars(np.int64, *numbers), {}) for numbers in ((10, -3, -4), (3, 3, 1), (3, 0, 1))),
     *(("Range", scalars(np.float32, *numbers), {}) for numbers in ((0.5, 3.1, 0.3), (1, -1, -0.25))),
     *(("Range", scalars(dtype, 1, 9, 3), {}) for dtype in (np.float64, np.int16, np.int32)),
-    ("ConstantOfShape", [ints(2, 3)], {}),
     *(("ConstantOfShape", [ints(0, 2)], {"value": np.array([3], dtype)}) for dtype in (np.int64, np.bool_, np.float16)),
-    *(("EyeLike", [np.zeros((3, 4), np.int32)], how) for how in ({}, {"k": 1}, {"k": -2, "dtype": 7}, {"dtype": 1})),
     ("Trilu", [rand(5, 3).T], {"upper": 0}),
 ]
 
@@ -80,27 +74,6 @@ def test_trilu_agrees_with_onnxruntime(shape: tuple) -> None:
         check("Trilu", [x], upper=upper)
         for k in (0, 1, -2, 100, -(2**60)):
             check("Trilu", [x, np.array(k)], upper=upper)
-
-
-ERRORS = [
-    ("Gather", [X, ints(0, 4)], {}, "index 4 is out of range for axis 0 of length 4"),
-    ("GatherElements", [X, np.zeros((5, 1, 1), np.int64)], {"axis": 1}, "longer than data .* on axis 0"),
-    ("GatherElements", [X, np.full((1, 1, 1), 6)], {"axis": 2}, "index 6 is out of range for axis 2 of length 6"),
-    ("GatherElements", [X, ints(0)], {}, "differ in rank"),
-    ("GatherND", [X, np.array([[0, 5]])], {}, "index 5 is out of range for axis 1 of length 5"),
-    ("GatherND", [X, np.array([[0, 0, 0, 0]])], {}, "do not address"),
-    ("OneHot", [ints(0), np.array(0), np.array([0, 1])], {}, "depth of 0"),
-    ("Compress", [X, np.array([False] * 9 + [True])], {"axis": 0}, "out of bounds"),
-    ("Range", scalars(np.int64, 0, 1, 0), {}, "delta of 0"),
-    ("ConstantOfShape", [ints(2, -1)], {}, "negative"),
-    ("EyeLike", [X], {}, "must be a matrix"),
-]
-
-
-@pytest.mark.parametrize(("op_type", "inputs", "attributes", "message"), ERRORS)
-def test_an_error_names_index_and_axis(op_type: str, inputs: list, attributes: dict, message: str) -> None:
-    with pytest.raises(OpError, match=message):
-        run_kernel(op_type, inputs, **attributes)
 
 
 @pytest.mark.parametrize(

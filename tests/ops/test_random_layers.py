@@ -7,7 +7,6 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from kvviz.errors import OpError
 from tests.ops.kernels import Array, check, run
 from tests.ops.random_cases import Call, cast, in_single, normals, tally, trimmed
 from tests.ops.test_random_maths import MS, Rng, part_of, some
@@ -199,18 +198,3 @@ def test_a_sequence_of_no_steps_keeps_its_initial_state() -> None:
     y, h, c = run("LSTM", [numbers(0, 3, 4), *weights, initial, cell], 3, hidden_size=6)
     assert y.shape == (0, 1, 3, 6)
     np.testing.assert_array_equal([h, c], [initial, cell])
-
-
-REFUSED: list[tuple[str, list[Array], dict[str, Any], str]] = [
-    ("Gemm", [numbers(1, 2), numbers(2, 4), numbers(3, 4)], {}, "does not broadcast"),
-    ("Conv", [numbers(1, 3, 5), numbers(2, 2, 3)], {}, "do not fit"),
-    ("MaxPool", [numbers(1, 1, 3)], {"kernel_shape": [5]}, "does not fit"),
-    ("GRU", [numbers(5, 3, 4), numbers(1, 18, 4), numbers(1, 18, 6)], {"direction": "bidirectional"}, "directions"),
-    ("RNN", [numbers(5, 3, 4), numbers(1, 6, 4), numbers(1, 6, 6)], {"activations": ["Sine"]}, "no activation 'Sine'"),
-]
-
-
-@pytest.mark.parametrize(("name", "inputs", "how", "message"), REFUSED)
-def test_what_does_not_fit_is_refused_in_a_sentence(name: str, inputs: list, how: dict, message: str) -> None:
-    with pytest.raises(OpError, match=message):
-        run(name, inputs, 2 if name in GATES else 1, **how)

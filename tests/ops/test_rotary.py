@@ -5,8 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kvviz.errors import OpError
-from tests.ops.kernels import check, ints, rand, run_kernel
+from tests.ops.kernels import check, ints, rand
 
 MS = "com.microsoft"
 COS, SIN = np.cos(rand(10, 4)), np.sin(rand(10, 4))
@@ -28,20 +27,3 @@ def test_rotary_embedding_agrees_with_onnxruntime(x: np.ndarray, interleaved: in
             part = {"num_heads": 3, **part}
         for positions in (POSITIONS, ints(3)) if x.flags.c_contiguous else ():
             check("RotaryEmbedding", [x, positions, *tables], domain=MS, **{**how, **part})
-
-
-ERRORS = [
-    ([X4, COS, SIN, POSITIONS + 5], {}, "position 14 is not in cos_cache, which has 10 rows"),
-    ([X4, COS, SIN, POSITIONS - 1], {}, "position -1 is not in cos_cache"),
-    ([X4, COS, SIN], {}, "needs position_ids"),
-    ([X4, COS[:, :3], SIN[:, :3], POSITIONS], {}, "tables of width 3 and 3 do not rotate 8 of 8"),
-    ([X3, COS, SIN, POSITIONS], {"num_heads": 5}, "does not divide into num_heads 5"),
-    ([X3, COS, SIN, POSITIONS], {}, "does not divide into num_heads 0"),
-    ([X4[0, 0], COS, SIN, POSITIONS], {}, "must have 3 or 4 dimensions"),
-]
-
-
-@pytest.mark.parametrize(("inputs", "attributes", "message"), ERRORS)
-def test_a_position_or_width_that_does_not_fit_is_named(inputs: list, attributes: dict, message: str) -> None:
-    with pytest.raises(OpError, match=message):
-        run_kernel("RotaryEmbedding", inputs, opset=23, **attributes)
