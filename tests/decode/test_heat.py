@@ -171,14 +171,6 @@ def test_scores_of_attention_become_probabilities_from_every_stage(mode: int) ->
     assert not found[:, want.shape[1] :].any()
 
 
-def test_a_soft_cap_is_applied_to_raw_scores() -> None:
-    raw, done = (attention(t, t.caches[0], 2) for t in (decode(scored(0, 5.0)), decode(scored(3, 5.0))))
-    assert raw is not None and done is not None
-    np.testing.assert_allclose(raw, done, rtol=1e-4, atol=1e-6)
-    capped = attention(uncapped := decode(scored(3)), uncapped.caches[0], 2)
-    assert capped is not None and not np.allclose(capped, done)
-
-
 def test_attention_inside_of_an_operator_or_of_a_saved_trace_is_not_guessed(tmp_path: Path) -> None:
     for name in ("attention", "grouped", "multi_head", "tensor_scatter"):
         trace = decode(small(name))

@@ -52,31 +52,19 @@ def test_beams_that_change_places_are_copied_before_they_are_appended_to() -> No
         assert [run.reallocations for run in kept.runs] == [1, 2, 2, 2]
 
 
-def loop_model(body: list[Any], size: str, **constants: Any) -> Any:
-    inner = graph(
-        [node("Identity", "go", "go2"), *body, node("Mul", "new half", "new2")],
-        ["i int64 -", "go bool -", f"inner float 1 2 {size} 4", "new float 1 2 1 4"],
-        ["go2", "written", "new2"],
-    )
-    inputs = ["trips int64 -", "start int64 -", f"past float 1 2 {size} 4", "x float 1 2 1 4"]
-    outputs = [f"present float 1 2 {size if size.isdigit() else 'm'} 4", "end float 1 2 1 4"]
-    return model(
-        [node("Loop", "trips - past x", "present end", name="loop", body=inner)],
-        inputs,
-        outputs,
-        half=np.float32(0.5),
-        **constants,
-    )
-
-
 def test_a_cache_that_a_loop_carries_is_written_at_every_turn() -> None:
     body = [
+        node("Identity", "go", "go2"),
         node("Add", "i start", "place"),
-        node("Reshape", "place ones", "place4"),
-        node("Expand", "place4 rowshape", "at"),
+        node("Expand", "place rowshape", "at"),
         node("ScatterElements", "inner at new", "written", axis=2),
+        node("Neg", "new", "new2"),
     ]
-    proto = loop_model(body, "8", ones=np.array([1, 1, 1, 1]), rowshape=np.array([1, 2, 1, 4]))
+    turn = ["i int64 -", "go bool -", "inner float 1 2 8 4", "new float 1 2 1 4"]
+    loop = node("Loop", "trips - past x", "present end", body=graph(body, turn, ["go2", "written", "new2"]))
+    inputs = ["trips int64 -", "start int64 -", "past float 1 2 8 4", "x float 1 2 1 4"]
+    outputs = ["present float 1 2 8 4", "end float 1 2 1 4"]
+    proto = model([loop], inputs, outputs, rowshape=np.array([1, 2, 1, 4]))
     assert (only(proto).protocol, only(proto).axis) == ("static", 2)
     feeds: Feeds = {"trips": np.array(3), "start": np.array(2), "x": np.ones((1, 2, 1, 4), np.float32)}
     feeds["past"] = np.zeros((1, 2, 8, 4), np.float32)
@@ -91,22 +79,6 @@ def test_a_cache_that_a_loop_carries_is_written_at_every_turn() -> None:
         assert run.items[0].wrote == ((2, 5),) and run.items[0].held == ((0, 5, 0),)
         # The first turn copies a borrowed buffer, and owns what it made.
         assert (run.bytes_copied, run.reallocations) == ((0, 0) if donated else (feeds["past"].nbytes, 1))
-
-
-def test_a_recurrent_state_is_carried_from_chunk_to_chunk() -> None:
-    rng = np.random.default_rng(3)
-    weights: Any = {"W": rng.standard_normal((1, 12, 3)), "R": rng.standard_normal((1, 12, 4))}
-    proto = model(
-        [node("GRU", "x W R - - h", "y h_n", hidden_size=4)],
-        ["x float n 1 3", "h float 1 1 4"],
-        ["y float n 1 1 4", "h_n float 1 1 4"],
-        **{name: array.astype(np.float32) for name, array in weights.items()},
-    )
-    chunks: list[Feeds] = [{"x": rng.standard_normal((2, 1, 3)).astype(np.float32)} for _ in range(4)]
-    trace, _ = streamed(proto, chunks, {"h": np.zeros((1, 1, 4), np.float32)}, {"h": "h_n"})
-    (kept,) = trace.caches
-    assert (kept.protocol, kept.axis) == ("state", None)
-    assert {(run.capacity, run.valid, run.rows_written) for run in kept.runs} == {(1, 1, 1)}
 
 
 def test_keys_and_values_in_one_tensor_are_appended_apart_and_joined() -> None:

@@ -142,11 +142,8 @@ def test_a_link_out_of_the_folder_is_refused(tmp_path: Path, link: str, location
     ("entries", "says"),
     [
         ({"offset": "4"}, "bytes 4 to 20 .* only 16.*cut short or belongs to another model"),
-        ({"offset": "99999999999999"}, "only 16"),
         ({"length": "12"}, "12 bytes .* needs 16"),
-        ({"length": "9999"}, "needs 16"),
         ({"offset": "-4"}, "not a byte count"),
-        ({"offset": "four"}, "not a byte count"),
         ({"offset": "9" * 5000}, "not a byte count"),
         ({"length": "1_6"}, "not a byte count"),
     ],
@@ -283,7 +280,7 @@ def test_two_makers_of_one_name_are_an_error(nodes: list[onnx.NodeProto]) -> Non
         load(model(nodes, ["x float 4"], ["x"], w=np.ones(4, np.float32)))
 
 
-def test_weights_and_inputs_of_one_name_are_an_error() -> None:
+def test_two_weights_or_inputs_of_one_name_are_an_error() -> None:
     proto = adding(w=np.ones(4, np.float32))
     proto.graph.initializer.append(proto.graph.initializer[0])
     with pytest.raises(GraphError, match="'w' occurs twice"):
