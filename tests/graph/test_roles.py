@@ -90,9 +90,7 @@ def test_a_body_has_the_layer_of_the_node_that_runs_it() -> None:
     for n in caller.function.nodes:
         told = inside(outer, g, "function", places(caller.function)[n.index])
         assert told == Place(outer.layer, f"{outer.role} › {n.op_type}")
-
-
-def test_where_one_node_has_bodies_the_branch_says_enough() -> None:
+    # Where one node has bodies the branch says enough.
     branch = graph([node("Relu", "x", "y", name="inner")], [], ["y float"])
     one = node("If", "c", "y", name="only", then_branch=branch, else_branch=branch)
     g = load(model([one], ["c bool", "x float"], ["y float"]))

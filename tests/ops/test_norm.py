@@ -37,9 +37,7 @@ def test_an_output_in_the_dtype_of_the_scale_does_not_fit_another_input():
     (y,) = run("RMSNormalization", [x, scale], opset=23)
     assert y.dtype == np.float32
     assert fits([x, scale.astype(np.float16)], 0, {}) == ""
-
-
-def test_a_skip_that_is_broadcast_has_no_room_for_the_output():
+    # A skip that is broadcast has no room for the output.
     fits = spec_of("SkipLayerNormalization", domain=MICROSOFT).fits
     assert fits is not None
     args = [numbers(2, 3, 8), numbers(3, 8), numbers(8)]

@@ -144,14 +144,11 @@ def test_what_is_no_gguf_file_is_refused(content: bytes, tmp_path: Path) -> None
         convert(tmp_path / "out", "concat", tmp_path / "x.gguf")
 
 
-def test_a_damaged_name_is_told_from_a_damaged_file(gguf_file: Path, tmp_path: Path) -> None:
+def test_a_damaged_name_and_a_path_or_a_form_that_does_not_exist_are_named(gguf_file: Path, tmp_path: Path) -> None:
     damaged = gguf_file.read_bytes().replace(b"gpt2", b"\xff\xfept")
     (tmp_path / "x.gguf").write_bytes(damaged)
     with pytest.raises(LoadError, match=r"a tokenizer\.ggml\.model that is not UTF-8"):
         convert(tmp_path / "out", "concat", tmp_path / "x.gguf")
-
-
-def test_a_path_or_a_form_that_does_not_exist_is_refused(gguf_file: Path, tmp_path: Path) -> None:
     with pytest.raises(LoadError, match="there is no file"):
         convert(tmp_path, "concat", tmp_path / "no.gguf")
     with pytest.raises(InputError, match="no form 'ring'; there are concat, attention, gqa"):
