@@ -1,7 +1,6 @@
 """What is written takes the place of an old file only when it is complete."""
 
 import errno
-import importlib.util
 import io
 import os
 import stat
@@ -32,23 +31,6 @@ def trace() -> kvviz.Trace:
     return kvviz.run(graph, {"x": np.ones(4, np.float32)})
 
 
-def notebooks() -> Any:
-    """The program that executes the notebooks, with nothing to execute."""
-    place = Path(__file__).resolve().parent.parent / ".ci" / "notebooks.py"
-    spec = importlib.util.spec_from_file_location("ci_notebooks", place)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def rewrite_notebook(path: Path) -> None:
-    program = notebooks()
-    program.execute = lambda _: program.nbformat.v4.new_notebook()
-    program.main([str(path)])
-
-
 def command(*arguments: str) -> None:
     """A command line; what it says in one line becomes an error again."""
     heard = io.StringIO()
@@ -64,7 +46,6 @@ WRITERS: dict[str, Callable[[Any, Path], Any]] = {
     "to_html": lambda trace, path: trace.to_html(path),
     "to_perfetto": lambda trace, path: trace.to_perfetto(path),
     "picks": lambda trace, path: Picks.of(trace).save(path),
-    "notebook": lambda trace, path: rewrite_notebook(path),
     "cli --save": lambda trace, path: command("report", str(STORY), "--prompt", "1,2", "--save", str(path)),
     "cli --figure": lambda trace, path: command("compare", str(STORY), "--prompt", "1,2", "--figure", str(path)),
 }

@@ -34,9 +34,7 @@ def test_a_trace_has_a_length_and_gives_its_steps(trace: kvviz.Trace) -> None:
     assert [step.index for step in trace] == list(range(1200))
     assert trace[7].node == trace.steps[7].node and trace[-1].index == 1199
     assert [step.index for step in trace[3:9:2]] == [3, 5, 7]
-
-
-def test_a_trace_of_no_step_is_still_true() -> None:
+    # A trace of no step is still true.
     graph = kvviz.load(LLAMA)
     empty = kvviz.run(graph, kvviz.inputs(graph), record=False)
     assert len(empty) == 0 and empty
@@ -110,12 +108,9 @@ def test_every_other_argument_is_answered_with_the_one_that_is_meant(function: s
             FUNCTIONS[function](**{name: 1})
 
 
-def test_a_comparison_says_it_of_the_arguments_that_it_passes_on() -> None:
+def test_an_argument_that_nobody_knows_is_answered_with_all_that_there_are() -> None:
     with pytest.raises(TypeError, match="has no argument max_tokens=; it is max_new_tokens="):
         kvviz.compare(LLAMA, prompt=[5], max_tokens=2)
-
-
-def test_an_argument_that_nobody_knows_is_answered_with_all_that_there_are() -> None:
     with pytest.raises(TypeError, match=r"kvviz\.run has no argument colour=; it has graph, inputs, outputs"):
         kvviz.run(LLAMA, {}, colour=1)  # type: ignore[call-arg]
 
@@ -209,11 +204,6 @@ def test_the_logger_tells_of_every_plan_and_run_at_debug(caplog: pytest.LogCaptu
     told = [record.getMessage() for record in caplog.records]
     assert sum(line.startswith("planned main_graph under ideal: 400 of 400 nodes") for line in told) == 1
     assert [line.split(" of ")[0] for line in told if " ops, peak " in line] == ["run 0", "run 1"]
-
-
-def test_the_logger_is_silent_unless_asked(capfd: pytest.CaptureFixture[str]) -> None:
-    kvviz.decode(kvviz.load(LLAMA), [5], 2)
-    assert capfd.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize(

@@ -210,7 +210,8 @@ def test_a_merged_decoder_takes_one_branch_for_the_prompt_and_the_other_for_each
         if kept.protocol == "cross":
             # Written once from the encoder; the dummies of the cached branch do not replace them.
             assert len({r.storage for r in kept.runs[1:]}) == 1 and not any(r.bytes_written for r in kept.runs[1:])
-            assert {r.valid for r in kept.runs} == {20}
+            assert {(r.valid, r.rows_read, r.stale) for r in kept.runs} == {(20, 20, 0)}
+            assert [r.rows_written for r in kept.runs] == [20] + [0] * (len(kept.runs) - 1)
         else:
             assert kept.runs[0].bytes_written == len(trace.prompt) * row_bytes(trace, kept)
 

@@ -18,22 +18,8 @@ Feeds = dict[str, Any]
 
 @dataclass(frozen=True)
 class Small:
-    """A decoder, and how to drive it without kvviz.
-
-    Attributes
-    ----------
-    proto : ModelProto
-    protocol : str
-        What its caches are found to be.
-    caches : dict of str to str
-        Input to output.
-    rows : int
-        Rows of the caches at the start.
-    controls : callable
-        ``controls(past, new)`` gives the inputs other than tokens and caches.
-    options : dict
-        Of `kvviz.decode`.
-    """
+    """A decoder, and how to drive it without kvviz: what its caches are found to be, their outputs by input, their rows
+    at the start, the other inputs (``controls(past, new)``), and options of `kvviz.decode`."""
 
     proto: onnx.ModelProto
     protocol: str
@@ -287,10 +273,6 @@ def multi_head(shared: bool = False) -> Small:
     return _small(proto, "static" if shared else "growing", ROWS if shared else 0, controls)
 
 
-def multi_head_shared() -> Small:
-    return multi_head(shared=True)
-
-
 def window() -> Small:
     """The last rows of past and new together are kept; queries see as many rows, their own included."""
     return _small(decoder([*_slid(), *_near(), *attend("allkey", "allvalue")], "past", **_ends()), "window", 0)
@@ -363,7 +345,7 @@ DECODERS: dict[str, Callable[[], Small]] = {
     "grouped_shared": grouped_shared,
     "grouped_window": grouped_window,
     "multi_head": multi_head,
-    "multi_head_shared": multi_head_shared,
+    "multi_head_shared": lambda: multi_head(shared=True),
     "window": window,
     "window_fixed": window_fixed,
 }

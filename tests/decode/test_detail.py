@@ -9,12 +9,8 @@ import numpy as np
 import pytest
 
 import kvviz
-from kvviz.caches.cache_heat import attention, heat
-from kvviz.caches.cache_warnings import cache_warnings
+from kvviz.caches.cache_heat import attention
 from kvviz.errors import ReplayError
-from kvviz.report.explain import explain
-from kvviz.view.page_data.packed_columns import unpack
-from kvviz.view.page_data.payload import payload
 
 STORIES = Path(__file__).resolve().parents[2] / "assets" / "models" / "storyteller"
 WORDS = json.loads((STORIES / "vocab.json").read_text())
@@ -83,24 +79,6 @@ def test_values_are_replayed_through_runs_that_were_forgotten(both: tuple[kvviz.
                 assert np.array_equal(some.value(name, i), whole.value(name, k))
 
 
-@pytest.mark.parametrize("both", [WAYS[0], WAYS[3], WAYS[7]], indirect=True, ids=lambda way: way[0])
-def test_it_can_be_explained_drawn_shown_and_saved(both: tuple[kvviz.Trace, kvviz.Trace], tmp_path: Path) -> None:
-    whole, some = both
-    report, of_all = explain(some), explain(whole)
-    assert str(report) and report.missed[0].op_type == of_all.missed[0].op_type
-    assert {warning.kind for warning in cache_warnings(some)} == {warning.kind for warning in cache_warnings(whole)}
-    for run in (0, 7, 15):
-        mine, other = (heat(trace, trace.caches[0], run) for trace in (some, whole))
-        assert (mine is None) == (other is None)
-        if mine is not None and other is not None:
-            assert np.array_equal(mine.states, other.states)
-    header, _ = unpack(payload(some))
-    assert [run["steps"] > 0 for run in header["runs"]] == [run in {0, *TOLD} for run in range(RUNS)]
-    some.save(tmp_path / "some.kvviz")
-    again = kvviz.Trace.load(tmp_path / "some.kvviz")
-    assert again.runs == some.runs and len(again.steps) == len(some.steps)
-
-
 def test_the_attention_of_a_forgotten_run_is_said_not_to_be_recorded() -> None:
     trace = story("concat", detail={2})
     assert attention(trace, trace.caches[0], 2) is not None
@@ -123,16 +101,3 @@ def test_values_of_a_late_run_do_not_need_the_first_one() -> None:
     starts = [run for run, fed in enumerate(trace.replayer.runs) if not fed.carried]
     assert starts == [0, 64, 128]
     assert np.array_equal(trace.value("logits", trace.runs[139].last - 1), whole.outputs["logits"])
-
-
-def test_the_page_shows_what_a_run_hands_on_as_held_at_its_end() -> None:
-    trace = story("concat", detail={3})
-    _, columns = unpack(payload(trace))
-    last = trace.runs[3].last - 1
-    at = columns["step.free"]
-    freed = set(columns["free.storage"][at[last] : at[last + 1]])
-    presents = {entry.storage for entry in (cache.runs[3] for cache in trace.caches)}
-    assert presents and not freed & presents
-    assert all(columns["storage.freed"][storage] > last for storage in presents)
-    # in the records the step is the last one that knew of them
-    assert presents <= set(trace.steps[last].freed)

@@ -31,26 +31,8 @@ def test_a_dry_decode_of_every_cache_protocol_has_the_figures_of_the_real_one(na
             how: dict[str, Any] = {"max_new_tokens": 4, "policy": policy, "growth": growth, **options}
             real = kvviz.decode(graph, prompt, progress=False, **how)
             assert_agree(kvviz.decode(graph, prompt, dry=True, **how), real)
-
-
-@pytest.mark.parametrize("name", DECODERS)
-def test_a_prompt_read_in_parts_has_the_figures_of_the_real_one_in_every_protocol(name: str) -> None:
-    graph, options = kvviz.load(small(name).proto), small(name).options
-    real = DecodeSession(graph, [3, 1, 4, 1, 5], max_new_tokens=3, chunk=2, **options).run_to_end()
-    assert_agree(kvviz.dry(graph, prompt_tokens=5, max_new_tokens=3, chunk=2, **options), real)
-
-
-@pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("sequences", [1, 2])
-def test_inputs_that_a_dry_decode_makes_are_of_all_its_sequences(sequences: int, policy: str) -> None:
-    graph = model("o03_optimum1_merged_whisper")
-    states = np.zeros((sequences, 20, 32), np.float32)
-    real = kvviz.decode(
-        graph, [[1, 2, 3]] * sequences, 3, {"encoder_hidden_states": states}, policy=policy, progress=False
-    )
-    dims = {"encoder_sequence_length / 2": 20}
-    dry = kvviz.dry(graph, prompt_tokens=3, max_new_tokens=3, batch=sequences, dims=dims, policy=policy)
-    assert_agree(dry, real)
+    chunked = DecodeSession(graph, [3, 1, 4, 1, 5], max_new_tokens=3, chunk=2, policy=policy, **options).run_to_end()
+    assert_agree(kvviz.dry(graph, prompt_tokens=5, max_new_tokens=3, chunk=2, policy=policy, **options), chunked)
 
 
 @pytest.mark.parametrize("room", [False, True])
@@ -78,21 +60,13 @@ def test_run_with_dry_is_the_same_as_dry() -> None:
 
 
 @pytest.mark.parametrize("dry", [False, True])
-def test_a_kv_capacity_without_a_cache_to_reserve_rows_for_is_warned_of(dry: bool) -> None:
+def test_a_capacity_without_a_cache_is_warned_of_and_one_below_its_window_refused(dry: bool) -> None:
     with pytest.warns(UserWarning, match=r"kv_capacity=8 has no use for \w+: it keeps no cache; leave it out"):
         kvviz.decode(model("o09_dynamo_qwen2_nocache"), [1, 2, 3], 2, kv_capacity=8, dry=dry)
 
-
-@pytest.mark.parametrize("dry", [False, True])
-def test_a_cache_below_its_window_is_refused_before_anything_runs(dry: bool) -> None:
     graph = kvviz.load(small("grouped_window").proto)
     with pytest.raises(InputError, match=r"kv_capacity=4: cache .* holds a window of 6 rows at least"):
         kvviz.decode(graph, [3, 1, 4], 2, kv_capacity=4, dry=dry)
-
-
-def test_the_code_of_a_dry_decode_of_a_batch_has_its_sequences() -> None:
-    trace = kvviz.dry(model("storyteller/concat"), prompt_tokens=4, batch=3, max_new_tokens=2)
-    assert "kvviz.dry(kvviz.load('model.onnx'), prompt_tokens=4, batch=3, max_new_tokens=2)" in trace.to_markdown()
 
 
 def branch(condition: int) -> Graph:

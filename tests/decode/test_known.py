@@ -56,7 +56,7 @@ def known_of(trace: Any, run: int) -> Known:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_values_that_are_known_are_those_of_the_run(name: str) -> None:
+def test_values_that_are_known_are_those_of_the_run_and_tell_the_masks_of_all_caches(name: str) -> None:
     session = session_of(name)
     seen = list(values_of(session))
     trace, rows = session.trace, session.log
@@ -76,24 +76,19 @@ def test_values_that_are_known_are_those_of_the_run(name: str) -> None:
     for product in products:
         here = known[product.run]
         assert here.value(product.frame_id - here.frames.first, product.outputs[0]) is None
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_the_attention_of_every_cache_is_found_and_its_mask_known(name: str) -> None:
-    trace = session_of(name).run_to_end()
-    for run in range(2):
-        known = known_of(trace, run)
+    # The attention of every cache is found, and its mask.
+    for run, one in enumerate(known):
         for cache in trace.caches:
-            readers = way_of(trace, known.frames, cache).readers
-            ran = [reader for reader in readers if known.step(reader.frame, reader.node.index) is not None]
+            readers = way_of(trace, one.frames, cache).readers
+            ran = [reader for reader in readers if one.step(reader.frame, reader.node.index) is not None]
             assert len(ran) == 1, cache.name
             assert cache.axis is not None
-            sight = sight_of(known, ran[0], cache.axis)
+            sight = sight_of(one, ran[0], cache.axis)
             assert sight is not None
-            rows = cache.runs[run].valid
+            valid = cache.runs[run].valid
             # Every row that is valid is seen by somebody, and the last query sees all of them.
-            assert sight.rows() == [((0, rows),)]
-            assert sight.allowed[0, -1, :rows].all()
+            assert sight.rows() == [((0, valid),)]
+            assert sight.allowed[0, -1, :valid].all()
 
 
 def test_a_loops_counter_and_what_follows_from_it_are_known_at_every_turn() -> None:
@@ -124,8 +119,7 @@ def test_long_chains_of_arithmetic_need_no_deep_stack() -> None:
     nodes = [node("Add", f"v{i} one", f"v{i + 1}") for i in range(5000)]
     proto = model(nodes, ["v0 int64 1"], ["v5000 int64 1"], one=np.array([1]))
     trace = kvviz.run(kvviz.load(proto), {"v0": np.array([3])})
-    known = Known(trace, RunFrames(trace, 0), {"v0": np.array([3])})
-    assert known.value(0, "v5000") == 5003
+    assert Known(trace, RunFrames(trace, 0), {"v0": np.array([3])}).value(0, "v5000") == 5003
 
 
 def test_layers_share_rows_of_their_caches_where_ops_and_masks_are_equal_and_only_there() -> None:

@@ -11,12 +11,11 @@ from hypothesis import strategies as st
 
 import kvviz
 from kvviz import Trace
-from kvviz.caches import row_contents
-from kvviz.caches.row_contents import EMPTY, NO_TOKEN, NOTHING, both, count, live, put, stale
+from kvviz.caches.row_contents import NO_TOKEN, both, count, live, stale
 from kvviz.caches.stored_rows import row_steps
 from kvviz.decode.token_loop import DecodeSession
 from kvviz.graph.model import Graph
-from kvviz.trace.records import Cache, CacheRun, Rows, Span
+from kvviz.trace.records import Cache, CacheRun, Rows
 from tests.decode.oracle import Watched
 from tests.decode.small import DECODERS, HEADS, NAMES, ROWS, SIZE, WIDTH, WINDOW, small, weights
 from tests.engine.graphs import graph_of
@@ -208,12 +207,6 @@ def test_meters_are_the_same_whenever_they_are_looked_at(tmp_path: Path) -> None
         assert late.caches == early.caches == Trace.load(tmp_path / "trace").caches
 
 
-def test_meters_are_read_at_once_where_inputs_are_too_large_to_keep(monkeypatch: pytest.MonkeyPatch) -> None:
-    want = decode("tensor_scatter").caches
-    monkeypatch.setattr("kvviz.engine.sessions.replay.BUDGET", 0)
-    assert decode("tensor_scatter").caches == want
-
-
 def test_an_output_with_fewer_axes_than_its_cache_has_no_rows(tmp_path: Path) -> None:
     # A model whose outputs declare no shapes, so that a pair is found that turns out to be none.
     graph = graph_of("""g (float[2, 3, 4] x, float[3, 4] w, int64[3, 4] at) => (float[] y) {
@@ -227,29 +220,6 @@ def test_an_output_with_fewer_axes_than_its_cache_has_no_rows(tmp_path: Path) ->
     assert (run.capacity, run.valid, run.items) == (1, 1, ())
     trace.save(tmp_path / "trace")
     assert Trace.load(tmp_path / "trace").caches == [one]
-
-
-rows_of_a_cache = st.lists(st.sampled_from([EMPTY, NO_TOKEN, *range(6)]), max_size=12)
-edges = st.tuples(st.integers(0, 12), st.integers(0, 12)).map(lambda pair: (min(pair), max(pair)))
-
-
-@given(rows_of_a_cache)
-def test_the_spans_of_rows_are_as_few_as_can_be_and_hold_the_same(rows: list[int]) -> None:
-    cells = np.array(rows, np.int64)
-    found = row_contents.held_in(cells)
-    assert [(row, p) for row, p in enumerate(put(NOTHING, *found)) if p != EMPTY] == [
-        (row, p) for row, p in enumerate(rows) if p != EMPTY
-    ]
-    starts = {start for start, _, _ in found}
-    for row, p in enumerate(rows):
-        follows = row > 0 and rows[row - 1] != EMPTY and p == rows[row - 1] + (rows[row - 1] >= 0)
-        assert (row in starts) == (p != EMPTY and not follows)
-
-
-@given(rows_of_a_cache, st.lists(edges, max_size=3))
-def test_tokens_at_positions_of_padding_are_no_tokens(rows: list[int], padding: list[Span]) -> None:
-    found = row_contents.without(np.array(rows, np.int64), padding)
-    assert found.tolist() == [NO_TOKEN if p >= 0 and any(a <= p < b for a, b in padding) else p for p in rows]
 
 
 FORMS = ("concat", "gqa", "static_scatter_nd", "tensor_scatter", "merged_if", "attention_24")

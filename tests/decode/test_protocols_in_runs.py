@@ -8,7 +8,7 @@ import kvviz
 from kvviz import Trace
 from kvviz.graph.cache_pairs import CachePair, cache_pairs
 from tests.decode.oracle import assert_close, in_onnxruntime
-from tests.decode.small import HEADS, MS, NAMES, SIZE, WIDTH, Feeds, Small, concat, decoder, each, gathered
+from tests.decode.small import HEADS, MS, NAMES, SIZE, WIDTH, Feeds, gathered
 from tests.graph.build import graph, model, node
 
 PROMPT = [3, 7, 1, 9]
@@ -52,31 +52,19 @@ def test_beams_that_change_places_are_copied_before_they_are_appended_to() -> No
         assert [run.reallocations for run in kept.runs] == [1, 2, 2, 2]
 
 
-def loop_model(body: list[Any], size: str, **constants: Any) -> Any:
-    inner = graph(
-        [node("Identity", "go", "go2"), *body, node("Mul", "new half", "new2")],
-        ["i int64 -", "go bool -", f"inner float 1 2 {size} 4", "new float 1 2 1 4"],
-        ["go2", "written", "new2"],
-    )
-    inputs = ["trips int64 -", "start int64 -", f"past float 1 2 {size} 4", "x float 1 2 1 4"]
-    outputs = [f"present float 1 2 {size if size.isdigit() else 'm'} 4", "end float 1 2 1 4"]
-    return model(
-        [node("Loop", "trips - past x", "present end", name="loop", body=inner)],
-        inputs,
-        outputs,
-        half=np.float32(0.5),
-        **constants,
-    )
-
-
 def test_a_cache_that_a_loop_carries_is_written_at_every_turn() -> None:
     body = [
+        node("Identity", "go", "go2"),
         node("Add", "i start", "place"),
-        node("Reshape", "place ones", "place4"),
-        node("Expand", "place4 rowshape", "at"),
+        node("Expand", "place rowshape", "at"),
         node("ScatterElements", "inner at new", "written", axis=2),
+        node("Neg", "new", "new2"),
     ]
-    proto = loop_model(body, "8", ones=np.array([1, 1, 1, 1]), rowshape=np.array([1, 2, 1, 4]))
+    turn = ["i int64 -", "go bool -", "inner float 1 2 8 4", "new float 1 2 1 4"]
+    loop = node("Loop", "trips - past x", "present end", body=graph(body, turn, ["go2", "written", "new2"]))
+    inputs = ["trips int64 -", "start int64 -", "past float 1 2 8 4", "x float 1 2 1 4"]
+    outputs = ["present float 1 2 8 4", "end float 1 2 1 4"]
+    proto = model([loop], inputs, outputs, rowshape=np.array([1, 2, 1, 4]))
     assert (only(proto).protocol, only(proto).axis) == ("static", 2)
     feeds: Feeds = {"trips": np.array(3), "start": np.array(2), "x": np.ones((1, 2, 1, 4), np.float32)}
     feeds["past"] = np.zeros((1, 2, 8, 4), np.float32)
@@ -91,101 +79,6 @@ def test_a_cache_that_a_loop_carries_is_written_at_every_turn() -> None:
         assert run.items[0].wrote == ((2, 5),) and run.items[0].held == ((0, 5, 0),)
         # The first turn copies a borrowed buffer, and owns what it made.
         assert (run.bytes_copied, run.reallocations) == ((0, 0) if donated else (feeds["past"].nbytes, 1))
-
-
-def test_a_recurrent_state_is_carried_from_chunk_to_chunk() -> None:
-    rng = np.random.default_rng(3)
-    weights: Any = {"W": rng.standard_normal((1, 12, 3)), "R": rng.standard_normal((1, 12, 4))}
-    proto = model(
-        [node("GRU", "x W R - - h", "y h_n", hidden_size=4)],
-        ["x float n 1 3", "h float 1 1 4"],
-        ["y float n 1 1 4", "h_n float 1 1 4"],
-        **{name: array.astype(np.float32) for name, array in weights.items()},
-    )
-    chunks: list[Feeds] = [{"x": rng.standard_normal((2, 1, 3)).astype(np.float32)} for _ in range(4)]
-    trace, _ = streamed(proto, chunks, {"h": np.zeros((1, 1, 4), np.float32)}, {"h": "h_n"})
-    (kept,) = trace.caches
-    assert (kept.protocol, kept.axis) == ("state", None)
-    assert {(run.capacity, run.valid, run.rows_written) for run in kept.runs} == {(1, 1, 1)}
-
-
-def crossed() -> Small:
-    """Self attention with Concat, and the encoder's rows: written by the first run, passed through by the others."""
-    names = [f"present.0.encoder.{kind}" for kind in ("key", "value")]
-    turn: Any = {"perm": [0, 2, 1, 3]}
-    fresh = []
-    for kind in ("key", "value"):
-        fresh += [
-            node("MatMul", f"encoder_hidden_states W{kind[0]}", f"c{kind}3"),
-            node("Reshape", f"c{kind}3 heads", f"c{kind}r"),
-            node("Transpose", f"c{kind}r", f"f{kind}", **turn),
-        ]
-    cached = each("past_key_values.0.encoder.{0} -> p{0}", "Identity")
-    choose = node(
-        "If",
-        "use_cache_branch",
-        " ".join(names),
-        name="choose",
-        then_branch=graph(cached, [], ["pkey", "pvalue"]),
-        else_branch=graph(fresh, [], ["fkey", "fvalue"]),
-    )
-    cross = [
-        node("Transpose", names[0], "ckt", perm=[0, 1, 3, 2]),
-        node("MatMul", "q ckt", "craw"),
-        node("Softmax", "craw", "cweights", axis=-1),
-        node("MatMul", f"cweights {names[1]}", "cy"),
-        node("Add", "y cy", "both"),
-        node("Transpose", "both", "botht", **turn),
-        node("Reshape", "botht flat", "y3"),
-    ]
-    base = concat()
-    own = [n for n in base.proto.graph.node if n.output[0] not in ("y3", "yt", "o", "h", "logits")]
-    start = next(i for i, n in enumerate(own) if n.op_type == "Concat")
-    shape = f"batch {HEADS} places {SIZE}"
-    controls = ["use_cache_branch bool 1", f"encoder_hidden_states float batch places {HEADS * SIZE}"]
-    controls += [f"past_key_values.0.encoder.{kind} float {shape}" for kind in ("key", "value")]
-    proto = decoder([choose, *own[start:], *cross], "past", controls=controls)
-    for name in names:
-        proto.graph.output.add().CopyFrom(model([], [f"x float {shape}"], [f"x float {shape}"]).graph.output[0])
-        proto.graph.output[-1].name = name
-    return Small(proto, "growing", NAMES, 0, lambda past, new: {})
-
-
-def test_the_encoders_rows_are_written_once_and_read_at_every_step() -> None:
-    one = crossed()
-    places = 5
-    encoder = np.random.default_rng(6).standard_normal((1, places, HEADS * SIZE)).astype(np.float32)
-    crossing = {f"past_key_values.0.encoder.{kind}": f"present.0.encoder.{kind}" for kind in ("key", "value")}
-
-    def controls(past: int, new: int) -> Feeds:
-        return {
-            "cache_position": np.arange(past, past + new),
-            "use_cache_branch": np.array([past > 0]),
-            "encoder_hidden_states": encoder,
-        }
-
-    caches: Feeds = {name: np.zeros((1, HEADS, 0, SIZE), np.float32) for name in {**NAMES, **crossing}}
-    tokens, past, fresh = [], 0, np.array([PROMPT])
-    for _ in range(6):
-        outputs = in_onnxruntime(one.proto, {"input_ids": fresh, **controls(past, fresh.shape[1]), **caches})
-        past += fresh.shape[1]
-        tokens.append(int(outputs["logits"][0, -1].argmax()))
-        fresh = np.array([tokens[-1:]])
-        caches = {input: outputs[output] for input, output in {**NAMES, **crossing}.items()}
-
-    trace = kvviz.decode(
-        kvviz.load(one.proto), PROMPT, 6, {"encoder_hidden_states": encoder}, progress=False, poison=True
-    )
-    assert trace.tokens == tokens
-    kept = {cache.input: cache for cache in trace.caches}
-    for name in crossing:
-        assert kept[name].protocol == "cross"
-        runs = kept[name].runs
-        assert [run.rows_written for run in runs] == [places, 0, 0, 0, 0, 0]
-        assert {(run.valid, run.rows_read, run.stale) for run in runs} == {(places, places, 0)}
-        assert not any(run.bytes_written or run.bytes_copied for run in runs[1:])
-        assert_close(trace.outputs[crossing[name]], caches[name])
-    assert [run.valid for run in kept["past_key_values.0.key"].runs] == [4, 5, 6, 7, 8, 9]
 
 
 def test_keys_and_values_in_one_tensor_are_appended_apart_and_joined() -> None:

@@ -13,6 +13,7 @@ import pytest
 import kvviz
 from kvviz.decode.synthetic_inputs import Maker
 from kvviz.errors import InputError
+from kvviz.graph.model import Graph
 from tests.graph.build import FILES, MODELS, file_id, model, node, run_in_onnxruntime
 
 LLAMA = MODELS / "o01_optimum_llama" / "model.onnx"
@@ -40,6 +41,16 @@ def test_lengths_that_contradict_each_other_are_refused() -> None:
         kvviz.inputs(kvviz.load(LLAMA), {**told, mask: 9})
 
 
+def of_length(dim: str, *more: str) -> Graph:
+    """A graph whose input ``x`` has this length, and 3 columns."""
+    proto = model([node("Identity", "x", "o")], ["x float n 3", *more], ["o float ? 3"])
+    if dim.isdigit():
+        proto.graph.input[0].type.tensor_type.shape.dim[0].dim_value = int(dim)
+    else:
+        proto.graph.input[0].type.tensor_type.shape.dim[0].dim_param = dim
+    return kvviz.load(proto)
+
+
 @pytest.mark.parametrize(
     ("dim", "told", "shape"),
     [
@@ -49,23 +60,47 @@ def test_lengths_that_contradict_each_other_are_refused() -> None:
         ("a / 2", {"a / 2": 10}, (10, 20)),
     ],
 )
-def test_open_parts_of_a_sum_agree_with_the_sum_that_was_told(
-    dim: str, told: dict[str, int], shape: tuple[int, int]
-) -> None:
-    b = ["y float b"] if "b" in dim else []
-    proto = model([node("Identity", "x", "o")], ["x float n", "a float a", *b], ["o float n"])
-    proto.graph.input[0].type.tensor_type.shape.dim[0].dim_param = dim
-    made = kvviz.inputs(kvviz.load(proto), told)
-    assert (made["x"].shape, made["a"].shape) == ((shape[0],), (shape[1],))
-    if b:
-        assert len(made["a"]) + len(made["y"]) == shape[0]
+def test_open_parts_of_a_sum_agree_with_the_sum_that_was_told(dim: str, told: dict[str, int], shape: tuple) -> None:
+    made = kvviz.inputs(of_length(dim, "a float a", *(["y float b"] if "b" in dim else [])), told)
+    assert (len(made["x"]), len(made["a"])) == shape
+    assert "b" not in dim or len(made["a"]) + len(made["y"]) == shape[0]
 
 
-def test_a_product_that_no_length_gives_is_refused() -> None:
-    proto = model([node("Identity", "x", "o")], ["x float n", "a float a"], ["o float n"])
-    proto.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "2*a"
-    with pytest.raises(InputError, match=r"dimension '2\*a' is 8 with a=4, not 11"):
-        kvviz.inputs(kvviz.load(proto), {"2*a": 11})
+@pytest.mark.parametrize(
+    ("dim", "dims", "told"),
+    [
+        ("n", {"m": 2}, "no dimension named 'm'; it has n"),
+        ("n", {"x.2": 2}, "no dimension named 'x.2'; it has n"),
+        ("n", {"x.1": 2}, "'x.1' cannot be 2: the model fixes it at 3"),
+        ("n", {"n": -1}, "'n' cannot be -1: a length must be a whole number"),
+        ("n", {"n": 1.5}, "'n' cannot be 1.5: a length must be a whole number"),
+        ("n", {"n": True}, "'n' cannot be True: a length must be a whole number"),
+        ("n", {"n": 10**30}, "a length must be a whole number"),
+        ("n", {"n": 10**11}, "would have 1,200,000,000,000 bytes; give shorter dimensions"),
+        ("2", {"n": 1}, "no dimension named 'n': all of its inputs have a fixed shape"),
+        ("past - new", {"past": 1, "new": 4}, "past=1, new=4"),
+        ("8 / past", {"past": 0}, "no valid length with past=0"),
+        ("2*a", {"2*a": 11}, "dimension '2*a' is 8 with a=4, not 11"),
+    ],
+)
+def test_a_dimension_that_cannot_be_is_refused_in_one_sentence(dim: str, dims: Any, told: str) -> None:
+    with pytest.raises(InputError) as caught:
+        kvviz.inputs(of_length(dim, *(["a float a"] if dim == "2*a" else [])), dims)
+    assert told in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_dimension_that_is_a_sum_or_product_asks_for_its_names_and_a_hyphen_is_no_difference() -> None:
+    asked: list[tuple[str, dict[str, int], list[str]]] = [
+        ("past + new", {"past": 4}, ["new"]),
+        ("2*past - 1", {}, ["past"]),
+        ("8 / past", {}, ["past"]),
+        ("past + 1", {"past + 1": 4}, []),
+        *((dim, {}, [dim]) for dim in ("a b", "f(past)", "past ** 99", "batch-size")),
+    ]
+    for dim, dims, open_dims in asked:
+        assert list(Maker(of_length(dim), dims, {}).open_dims()) == open_dims
+    assert kvviz.inputs(of_length("batch-size"))["x"].shape == (1, 3)
+    assert kvviz.inputs(of_length("batch-size"), {"batch-size": 3})["x"].shape == (3, 3)
 
 
 def test_a_length_that_a_given_input_has_cannot_be_another() -> None:
@@ -131,26 +166,6 @@ def test_an_input_is_made_in_its_declared_type_and_shape(
     assert (made.shape, made.dtype) == (expected, graph.inputs[0].dtype)
 
 
-@pytest.mark.parametrize(
-    ("dim", "dims", "open_dims"),
-    [
-        ("past + new", {"past": 4}, ["new"]),
-        ("2*past - 1", {}, ["past"]),
-        ("8 / past", {}, ["past"]),
-        ("past + 1", {"past + 1": 4}, []),
-        ("a b", {}, ["a b"]),
-        ("f(past)", {}, ["f(past)"]),
-        ("past ** 99", {}, ["past ** 99"]),
-    ],
-)
-def test_a_dimension_that_is_a_sum_or_product_asks_for_its_names(
-    dim: str, dims: dict[str, int], open_dims: list[str]
-) -> None:
-    proto = model([node("Identity", "x", "y")], ["x float n"], ["y float n"])
-    proto.graph.input[0].type.tensor_type.shape.dim[0].dim_param = dim
-    assert list(Maker(kvviz.load(proto), dims, {}).open_dims()) == open_dims
-
-
 def test_an_input_that_cannot_be_made_is_named() -> None:
     proto = model([node("SequenceLength", "x", "y")], ["x float 1"], ["y int64 -"])
     proto.graph.input[0].CopyFrom(onnx.helper.make_tensor_sequence_value_info("x", 1, None))
@@ -164,14 +179,3 @@ def test_an_input_of_more_axes_than_numpy_has_is_refused(kind: str) -> None:
     graph = kvviz.load(model([node("Identity", "x", "y")], [f"x {declared}"], [f"y {declared}"]))
     with pytest.raises(InputError, match="input 'x' has 100 dimensions, but an array of NumPy has at most"):
         kvviz.inputs(graph, {"n": 1})
-
-
-def test_a_cache_of_more_axes_than_numpy_has_is_refused() -> None:
-    axes = " ".join(["1"] * 99)
-    nodes = [node("Concat", "past k", "present", axis=0), node("Gather", "E input_ids", "e")]
-    nodes += [node("MatMul", "e O", "logits")]
-    inputs = ["input_ids int64 1 s", f"past float rows {axes}", f"k float 1 {axes}"]
-    outputs = ["logits float 1 s 9", f"present float total {axes}"]
-    weights: dict[str, Any] = {"E": np.ones((9, 2), np.float32), "O": np.ones((2, 9), np.float32)}
-    with pytest.raises(InputError, match="input 'past' has 100 dimensions"):
-        kvviz.decode(kvviz.load(model(nodes, inputs, outputs, **weights)), [1], 1)

@@ -129,14 +129,10 @@ def test_a_window_over_the_last_tokens_slides_where_it_is_asked_for(prompt: list
     trace = kvviz.decode(kvviz.load(qwen(6)), prompt, 10, cache="window", progress=False)
     assert trace.tokens == whole(qwen(), prompt, 10, last=6)
     assert trace.prompt == prompt
-
-
-@pytest.mark.parametrize(
-    ("proto", "why"), [(plain, "takes sequences of any length"), (lambda: small("concat").proto, "keeps a cache")]
-)
-def test_a_window_needs_a_fixed_length_and_no_cache(proto: Any, why: str) -> None:
-    with pytest.raises(InputError, match=why):
-        kvviz.decode(kvviz.load(proto()), PROMPT, 2, cache="window")
+    # It needs a fixed length and no cache.
+    for proto, why in ((plain(), "takes sequences of any length"), (small("concat").proto, "keeps a cache")):
+        with pytest.raises(InputError, match=why):
+            kvviz.decode(kvviz.load(proto), PROMPT, 2, cache="window")
 
 
 def test_scores_of_the_last_place_alone_say_nothing_behind_padding() -> None:
@@ -216,9 +212,7 @@ def test_sequences_of_a_batch_are_counted_together() -> None:
     trace = kvviz.decode(kvviz.load(plain()), [[5, 17, 3], [2]], 7, progress=False)
     # of both sequences: 3, 4, … 9 tokens, and with a cache 3 and then 1 a run
     assert str(kvviz.explain(trace).caches[0]).endswith("again, 84 in 7 runs; a cache would leave 18")
-
-
-def test_runs_with_a_cache_and_single_runs_are_not_said_to_have_none() -> None:
+    # Nothing of it is said of runs with a cache, and of single ones.
     once = kvviz.run(kvviz.load(qwen()), {"input_ids": np.array([[5, 17, 33]])})
     kept = kvviz.decode(kvviz.load(small("concat").proto), PROMPT, 3, progress=False)
     assert all("no cache:" not in repr(kvviz.explain(trace)) for trace in (once, kept))

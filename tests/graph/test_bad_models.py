@@ -68,13 +68,10 @@ def test_what_is_no_model_is_said_to_be_none(tmp_path: Path, content: bytes, say
         load(content)
 
 
-@pytest.mark.parametrize("path", ["nowhere/m.onnx", "m\0.onnx"])
-def test_a_missing_file_is_named(path: str) -> None:
-    with pytest.raises(LoadError, match=r"no file '(nowhere/)?m.*\.onnx'"):
-        load(path)
-
-
-def test_a_folder_names_the_models_in_it(tmp_path: Path) -> None:
+def test_a_missing_file_is_named_and_a_folder_names_the_models_in_it(tmp_path: Path) -> None:
+    for path in ("nowhere/m.onnx", "m\0.onnx"):
+        with pytest.raises(LoadError, match=r"no file '(nowhere/)?m.*\.onnx'"):
+            load(path)
     with pytest.raises(LoadError, match=r"no \.onnx file in it"):
         load(tmp_path)
     for name in ("decoder.onnx", "encoder.onnx"):
@@ -94,28 +91,16 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
         load(path)
 
 
-@pytest.mark.parametrize("opset", [29, 0, 1000])
-def test_operator_sets_outside_the_range_are_refused(opset: int) -> None:
-    with pytest.raises(LoadError, match=f"version {opset} .*1 to 28.*version_converter"):
-        load(model([node("Relu", "x", "y")], ["x float 1"], ["y float 1"], opset=opset))
-
-
-@pytest.mark.parametrize("opset", [1, 28])
-def test_the_oldest_and_the_newest_operator_set_are_read(opset: int) -> None:
-    loaded = load(model([node("Relu", "x", "y")], ["x float 1"], ["y float 1"], opset=opset))
-    assert loaded.nodes[0].opset == opset
-
-
-def test_a_model_that_says_no_operator_version_is_refused() -> None:
-    proto = model([node("Relu", "x", "y")], ["x float 1"], ["y float 1"])
+def test_operator_sets_from_1_to_28_are_read_and_others_refused() -> None:
+    relu = [[node("Relu", "x", "y")], ["x float 1"], ["y float 1"]]
+    for opset in (29, 0, 1000):
+        with pytest.raises(LoadError, match=f"version {opset} .*1 to 28.*version_converter"):
+            load(model(*relu, opset=opset))
+    assert [load(model(*relu, opset=opset)).nodes[0].opset for opset in (1, 28)] == [1, 28]
+    proto = model(*relu)
     del proto.opset_import[:]
     with pytest.raises(LoadError, match="no opset import"):
         load(proto)
-
-
-def test_unknown_operators_are_not_the_readers_business() -> None:
-    proto = model([node("Frobnicate", "x", "y", domain="some.where")], ["x float 1"], ["y float 1"])
-    assert load(proto).nodes[0].qualified_op == "some.where.Frobnicate"
 
 
 # External data
@@ -148,23 +133,17 @@ def test_a_link_out_of_the_folder_is_refused(tmp_path: Path, link: str, location
     (tmp_path / "m" / link).symlink_to(secret if link == location else secret.parent)
     with pytest.raises(LoadError, match="outside the model's folder"):
         load(path)
-
-
-def test_a_link_within_the_folder_is_followed(tmp_path: Path) -> None:
-    path = external(tmp_path / "m", "link")
-    (tmp_path / "m" / "link").symlink_to("w.data")
-    assert load(path).weights["w"].tolist() == [1] * 4
+    # A link within the folder is followed.
+    (tmp_path / "m" / "within").symlink_to("w.data")
+    assert load(external(tmp_path / "m", "within")).weights["w"].tolist() == [1] * 4
 
 
 @pytest.mark.parametrize(
     ("entries", "says"),
     [
         ({"offset": "4"}, "bytes 4 to 20 .* only 16.*cut short or belongs to another model"),
-        ({"offset": "99999999999999"}, "only 16"),
         ({"length": "12"}, "12 bytes .* needs 16"),
-        ({"length": "9999"}, "needs 16"),
         ({"offset": "-4"}, "not a byte count"),
-        ({"offset": "four"}, "not a byte count"),
         ({"offset": "9" * 5000}, "not a byte count"),
         ({"length": "1_6"}, "not a byte count"),
     ],
@@ -196,13 +175,6 @@ def test_the_rules_hold_for_onnx_ir_models_too(tmp_path: Path) -> None:
         load(onnx_ir.load(external(tmp_path / "m", "../secret")))
 
 
-def test_data_that_vanishes_after_reading_is_a_load_error(tmp_path: Path) -> None:
-    loaded = load(external(tmp_path / "m"))
-    (tmp_path / "m" / "w.data").unlink()
-    with pytest.raises(LoadError, match=r"weight 'w'.*cannot be read"):
-        loaded.weights["w"]
-
-
 # Tensors
 
 
@@ -214,12 +186,6 @@ def test_a_tensor_over_the_limit_is_refused_by_its_declared_size() -> None:
     with pytest.raises(LimitError, match="more than the limit of 15"):
         load(adding(w=np.ones(4, np.float32)), tensor_limit=15)
     assert load(adding(w=np.ones(4, np.float32)), tensor_limit=16).weights["w"].size == 4
-
-
-def spoil(change: Callable[[Any], Any]) -> onnx.ModelProto:
-    proto = adding(w=np.ones(4, np.float32))
-    change(proto.graph.initializer[0])
-    return proto
 
 
 @pytest.mark.parametrize(
@@ -239,7 +205,9 @@ def spoil(change: Callable[[Any], Any]) -> onnx.ModelProto:
 )
 def test_a_tensor_whose_data_does_not_fit_its_shape_is_refused(change: Callable[[Any], Any], says: str) -> None:
     with pytest.raises(LoadError, match=rf"'w' of the given ModelProto .*{says}"):
-        load(spoil(change))
+        proto = adding(w=np.ones(4, np.float32))
+        change(proto.graph.initializer[0])
+        load(proto)
 
 
 def test_a_damaged_constant_is_named_by_its_value() -> None:
@@ -289,9 +257,7 @@ def test_a_value_that_nothing_makes_is_named_with_its_reader() -> None:
         load(model([node("Add", "x ghost", "y", name="sum")], ["x float 1"], ["y float 1"]))
     with pytest.raises(GraphError, match=r"output.*reads 'ghost'"):
         load(model([node("Neg", "x", "y")], ["x float 1"], ["ghost float 1"]))
-
-
-def test_a_value_that_only_a_branch_makes_is_not_seen_outside() -> None:
+    # What a branch makes is not seen outside of it.
     then = graph([node("Neg", "x", "inner")], [], ["inner"])
     nodes = [node("If", "flag", "y", then_branch=then, else_branch=then), node("Abs", "inner", "z", name="reader")]
     with pytest.raises(GraphError, match=r"'reader'.*'inner'"):
@@ -314,7 +280,7 @@ def test_two_makers_of_one_name_are_an_error(nodes: list[onnx.NodeProto]) -> Non
         load(model(nodes, ["x float 4"], ["x"], w=np.ones(4, np.float32)))
 
 
-def test_weights_and_inputs_of_one_name_are_an_error() -> None:
+def test_two_weights_or_inputs_of_one_name_are_an_error() -> None:
     proto = adding(w=np.ones(4, np.float32))
     proto.graph.initializer.append(proto.graph.initializer[0])
     with pytest.raises(GraphError, match="'w' occurs twice"):
@@ -356,10 +322,3 @@ def test_damage_anywhere_raises_errors_of_ours_only(data: bytes, damage: list[tu
         read_all(bytes(spoiled))
     except KvvizError as error:
         assert "\n" not in str(error)
-
-
-@settings(max_examples=100)
-@given(st.binary(max_size=400))
-def test_random_bytes_raise_errors_of_ours_only(data: bytes) -> None:
-    with pytest.raises(LoadError):
-        load(data)

@@ -74,14 +74,6 @@ def test_caches_have_grown_or_stayed_in_the_recorded_runs_as_the_protocol_says(p
 # Structure, under names that say nothing
 
 
-def test_structure_wins_over_names() -> None:
-    # given names that are swapped between two layers
-    inputs = ["past.0.key float b 2 s 8", "past.1.key float b 2 s 8", "x float b 2 n 8"]
-    nodes = [node("Concat", "past.1.key x", "present_a", axis=2), node("Concat", "past.0.key x", "present_b", axis=2)]
-    found = pairs(nodes, inputs, ["present_a float b 2 t 8", "present_b float b 2 t 8"])
-    assert {p.input: p.output for p in found.values()} == {"past.0.key": "present_b", "past.1.key": "present_a"}
-
-
 def test_a_window_drops_old_rows() -> None:
     nodes = [node("Concat", "k_cache x", "all", axis=2), node("Slice", "all start end axes", "k_cache_out")]
     inputs = ["k_cache float 1 2 16 8", "x float 1 2 1 8"]
@@ -90,13 +82,10 @@ def test_a_window_drops_old_rows() -> None:
     assert (pair.protocol, pair.axis, pair.ops) == ("window", 2, ("Slice<-Concat",))
     cut_first = [node("Slice", "k_cache start end axes", "tail"), node("Concat", "tail x", "k_cache_out", axis=2)]
     assert only(pairs(cut_first, inputs, ["k_cache_out float 1 2 16 8"], **ends)).protocol == "window"
-
-
-def test_a_convolutions_last_columns_are_a_state() -> None:
+    # The last columns of a convolution are a state.
     nodes = [node("Concat", "past_conv.0 x", "all", axis=2), node("Slice", "all start end axes", "present_conv.0")]
-    ends = {"start": np.array([-3]), "end": np.array([9999]), "axes": np.array([2])}
     inputs = ["past_conv.0 float 1 16 3", "x float 1 16 1"]
-    pair = only(pairs(nodes, inputs, ["present_conv.0 float 1 16 3"], **ends))
+    pair = only(pairs(nodes, inputs, ["present_conv.0 float 1 16 3"], **ends | {"start": np.array([-3])}))
     assert (pair.protocol, pair.axis) == ("state", None)
 
 
@@ -221,6 +210,22 @@ def test_recurrent_operators_overwrite_a_state(made: Any) -> None:
 # Through branches, loops and functions
 
 
+def test_a_function_or_a_scan_may_write_the_cache_whatever_its_name() -> None:
+    imports, names = [onnx.helper.make_opsetid("", 18)], {"past.0.key": "b1", "past.1.key": "b0"}
+    body = [node("Concat", "old new", "grown", axis=2, name="append")]
+    append = onnx.helper.make_function("local", "Append", ["old", "new"], ["grown"], body, imports)
+    nodes = [node("Neg", "x", "n"), *(node("Append", f"{a} n", b, domain="local") for a, b in names.items())]
+    inputs, outputs = [f"{a} float 1 2 s 8" for a in names], [f"{b} float 1 2 t 8" for b in names.values()]
+    found = pairs(nodes, [*inputs, "x float 1 2 n 8"], outputs, functions=[append], domains=["local"])
+    assert {p.input: p.output for p in found.values()} == names
+    assert {(p.protocol, p.axis, p.writer) for p in found.values()} == {("growing", 2, ("append",))}
+    body = [node("Concat", "s e", "s2", axis=0, name="append"), node("Neg", "e", "o")]
+    turn = graph(body, ["s float n", "e float 1"], ["s2", "o"])
+    nodes = [node("Scan", "memory x", "memory_out ys", name="scan", body=turn, num_scan_inputs=1)]
+    pair = only(pairs(nodes, ["memory float n", "x float 4 1"], ["memory_out float m", "ys float 4 1"]))
+    assert (pair.input, pair.output, pair.writer) == ("memory", "memory_out", ("append",))
+
+
 def test_a_branch_may_write_the_cache_afresh() -> None:
     append = graph([node("Concat", "cache x", "out1", axis=2, name="append")], [], ["out1 float 1 2 t 8"])
     fresh = graph([node("Mul", "x two", "out2", name="start")], [], ["out2 float 1 2 t 8"], two=np.float32(2))
@@ -228,27 +233,6 @@ def test_a_branch_may_write_the_cache_afresh() -> None:
     pair = only(pairs(nodes, ["use_cache bool -", "cache float 1 2 s 8", "x float 1 2 n 8"], ["present float 1 2 t 8"]))
     assert dict(zip(pair.writer, pair.ops)) == {"append": "Concat", "start": "Mul"}
     assert (pair.input, pair.protocol, pair.axis) == ("cache", "growing", 2)
-
-
-def test_a_scan_that_carries_a_state_writes_it() -> None:
-    body = graph(
-        [node("Concat", "s e", "s2", axis=0, name="append"), node("Neg", "e", "o")],
-        ["s float n", "e float 1"],
-        ["s2", "o"],
-    )
-    nodes = [node("Scan", "memory x", "memory_out ys", name="scan", body=body, num_scan_inputs=1)]
-    pair = only(pairs(nodes, ["memory float n", "x float 4 1"], ["memory_out float m", "ys float 4 1"]))
-    assert (pair.input, pair.output, pair.writer) == ("memory", "memory_out", ("append",))
-
-
-def test_a_function_may_write_the_cache() -> None:
-    imports = [onnx.helper.make_opsetid("", 18)]
-    body = [node("Concat", "old new", "grown", axis=2, name="append")]
-    append = onnx.helper.make_function("local", "Append", ["old", "new"], ["grown"], body, imports)
-    nodes = [node("Neg", "x", "n"), node("Append", "a n", "b", domain="local", name="call")]
-    inputs = ["a float 1 2 s 8", "x float 1 2 n 8"]
-    pair = only(pairs(nodes, inputs, ["b float 1 2 t 8"], functions=[append], domains=["local"]))
-    assert (pair.input, pair.protocol, pair.axis, pair.writer) == ("a", "growing", 2, ("append",))
 
 
 def test_joins_of_joins_do_not_take_forever() -> None:

@@ -59,20 +59,6 @@ def test_layers_are_those_that_the_names_count(path: Path) -> None:
                 assert any(part.endswith(f".{found}") for part in n.scope)
 
 
-@pytest.mark.parametrize("name", ["o01_optimum_llama", "storyteller/concat"])
-def test_a_layer_with_more_ops_than_the_others_shares_the_roles_of_what_it_has_in_common(name: str) -> None:
-    # given a model whose first layer computes two shapes for all of them
-    g = load(MODELS / name / "model.onnx")
-    found = layers(g)
-    sizes = {layer: len(nodes) for layer, nodes in found.items()}
-    assert sizes[0] == sizes[1] + 2
-    # then what writes a cache has the same role everywhere, and only two roles are the first layer's own
-    roles = {layer: {places(g)[n.index].role for n in nodes} for layer, nodes in found.items()}
-    assert len(roles[0] - roles[1]) == 2 and roles[1] < roles[0]
-    for kind in ("key", "value"):
-        assert len({places(g)[g.producers[f"present.{layer}.{kind}"].index].role for layer in found}) == 1
-
-
 def stripped(g: Graph) -> Graph:
     """The graph without anything that says what a node belongs to."""
     return replace(g, nodes=tuple(replace(n, name=f"n{n.index}", scope=()) for n in g.nodes))
@@ -104,9 +90,7 @@ def test_a_body_has_the_layer_of_the_node_that_runs_it() -> None:
     for n in caller.function.nodes:
         told = inside(outer, g, "function", places(caller.function)[n.index])
         assert told == Place(outer.layer, f"{outer.role} › {n.op_type}")
-
-
-def test_where_one_node_has_bodies_the_branch_says_enough() -> None:
+    # Where one node has bodies the branch says enough.
     branch = graph([node("Relu", "x", "y", name="inner")], [], ["y float"])
     one = node("If", "c", "y", name="only", then_branch=branch, else_branch=branch)
     g = load(model([one], ["c bool", "x float"], ["y float"]))

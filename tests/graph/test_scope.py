@@ -139,6 +139,12 @@ def test_a_node_named_below_another_node_is_not_inside_of_it() -> None:
     assert module_paths(names, [[], []], [["a"], ["b"]], [{}, {}]) == [("model", "mask")] * 2
 
 
+def chain(*names: str) -> Graph:
+    """A chain of Negs with these names."""
+    nodes = [node("Neg", f"v{i}", f"v{i + 1}", name=name) for i, name in enumerate(names)]
+    return load(model(nodes, ["v0 float 1"], [f"v{len(names)} float 1"]))
+
+
 def test_nodes_without_a_path_join_the_path_that_their_neighbours_share() -> None:
     # given a chain with nameless nodes: inside one module, between two of one layer, and between two modules
     names = ["/m/layers.0/a/X", "q", "/m/layers.0/a/Y", "r", "/m/layers.0/b/Z", "s", "/head/W"]
@@ -152,14 +158,9 @@ def test_nodes_without_a_path_join_the_path_that_their_neighbours_share() -> Non
 # Blocks of graphs without modules, and of other orders
 
 
-def chain(length: int, op: str = "Neg") -> Graph:
-    nodes = [node(op, f"v{i}", f"v{i + 1}") for i in range(length)]
-    return load(model(nodes, ["v0 float 1"], [f"v{length} float 1"]))
-
-
 @pytest.mark.parametrize("length", [1, 2, 39, 60, 61, 75, 119, 400])
 def test_a_graph_without_modules_is_cut_into_sections(length: int) -> None:
-    parts = blocks(chain(length))
+    parts = blocks(chain(*[""] * length))
     sizes = [len(b.nodes) for b in parts]
     assert sum(sizes) == length
     assert all(20 <= size <= MOST for size in sizes) or len(sizes) == 1
@@ -199,15 +200,11 @@ def test_blocks_follow_a_given_order() -> None:
     assert upward(parts) == []
 
 
-def test_an_empty_graph_has_no_blocks() -> None:
-    assert blocks(load(model([], ["x float 1"], ["x float 1"]))) == ()
-
-
 def test_two_stacks_of_layers_are_told_apart() -> None:
     names = [f"/{stack}/layers.{k}/Op{i}" for stack in ("encoder", "decoder") for k in range(2) for i in range(10)]
-    nodes = [node("Neg", f"v{i}", f"v{i + 1}", name=name) for i, name in enumerate(names)]
-    titles = [b.title for b in blocks(load(model(nodes, ["v0 float 1"], ["v40 float 1"])))]
+    titles = [b.title for b in blocks(chain(*names))]
     assert titles == ["encoder layer 0", "encoder layer 1", "decoder layer 0", "decoder layer 1"]
+    assert blocks(load(model([], ["x float 1"], ["x float 1"]))) == ()
 
 
 def test_a_shape_node_far_ahead_of_its_layer_does_not_pull_the_layer_up() -> None:
@@ -221,17 +218,11 @@ def test_a_shape_node_far_ahead_of_its_layer_does_not_pull_the_layer_up() -> Non
     assert len(parts[1].nodes) == 11
 
 
-def module_chain(*names: str) -> Graph:
-    """A chain of Negs with these names."""
-    nodes = [node("Neg", f"v{i}", f"v{i + 1}", name=name) for i, name in enumerate(names)]
-    return load(model(nodes, ["v0 float 1"], [f"v{len(names)} float 1"]))
-
-
 @pytest.mark.parametrize("outside", [1, 2, 5])
 def test_nodes_between_two_halves_of_a_module_go_with_it(outside: int) -> None:
     halves = [f"/m/Relu_{i}" for i in range(10)]
     between = [f"/Neg_{i}" for i in range(outside)]
-    (only,) = blocks(module_chain(*halves[:5], *between, *halves[5:]))
+    (only,) = blocks(chain(*halves[:5], *between, *halves[5:]))
     assert (only.title, [n.name for n in only.nodes]) == ("m", [*halves[:5], *between, *halves[5:]])
 
 

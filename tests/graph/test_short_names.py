@@ -11,7 +11,7 @@ from kvviz.graph import load
 from kvviz.graph.blocks import blocks
 from kvviz.graph.cache_pairs import cache_pairs
 from kvviz.view.page_data.payload_graphs import distinct, node_names, value_names
-from tests.graph.build import FILES, MODELS, file_id, model, node
+from tests.graph.build import FILES, file_id
 
 
 @pytest.mark.parametrize("path", FILES, ids=file_id)
@@ -28,41 +28,6 @@ def test_in_every_list_of_a_real_model_short_names_are_distinct(path: Path) -> N
         assert len(names_of) == len(g.nodes)
         for block in parts:
             assert max(Counter((n.op_type, names_of[id(n)]) for n in block.nodes).values()) == 1
-
-
-def test_names_keep_what_distinguishes_them() -> None:
-    whisper = load(MODELS / "o03_optimum1_merged_whisper" / "model.onnx")
-    names = value_names(whisper, [value.name for value in whisper.inputs])
-    assert names[2:6] == ["0.decoder.key", "0.decoder.value", "0.encoder.key", "0.encoder.value"]
-    llama = load(MODELS / "o01_optimum_llama" / "model.onnx")
-    assert value_names(llama, ["past_key_values.0.key", "present.1.value"]) == ["0.key", "1.value"]
-
-
-def test_a_node_s_short_name_is_what_tells_it_apart_in_its_block() -> None:
-    at = "/model/layers.0/self_attn"
-    nodes = [
-        node("MatMul", "x x", "q", name=f"{at}/q_proj/MatMul"),
-        node("Concat", "q q", "a", name=f"{at}/Concat_5", axis=0),
-        node("Concat", "a a", "b", name=f"{at}/Concat", axis=0),
-        node("Neg", "b", "present.0.key", name=""),
-        node("Mul", "b b", "m", name=f"{at}/mlp/Mul_node_22"),
-        node("Mul", "m m", "n", name=f"{at}/mlp/Mul_node_24"),
-        node("MatMul", "n n", "o", name=f"{at}/o_proj/MatMul_Q4"),
-        node("MatMul", "o o", "y", name=f"{at}/k_proj/MatMul_Q4"),
-    ]
-    g = load(model(nodes, ["x float n n"], ["y float ? ?", "present.0.key float ? ?"]))
-    (block,) = blocks(g)
-    told = node_names([block])
-    assert [told[id(n)] for n in g.nodes] == [
-        "q_proj",
-        "#5",
-        "",
-        "present.0.key",
-        "mlp #22",
-        "mlp #24",
-        "o_proj/MatMul_Q4",
-        "k_proj/MatMul_Q4",
-    ]
 
 
 @given(st.lists(st.text("ab./", min_size=1, max_size=8), unique=True, max_size=8))

@@ -87,33 +87,6 @@ def run(
     return results
 
 
-def takes_over(
-    op_type: str,
-    inputs: Inputs,
-    position: int,
-    n_outputs: int = 1,
-    opset: int = 21,
-    domain: str = "",
-    **attributes: Any,
-) -> list[np.ndarray]:
-    """Outputs of a kernel told to overwrite one input; the promises of ``out=`` are checked on the way."""
-    spec = spec_of(op_type, opset, domain)
-    assert position in spec.overwrites
-    args = frozen([None if x is None else np.asarray(x) for x in inputs])
-    if spec.fits is not None:
-        assert spec.fits(args, position, attributes) == "", "the kernel says that its output does not fit"
-    given = inputs[position]
-    assert given is not None
-    target = np.array(given, order="C")
-    args[position] = target
-    before = [None if x is None else x.copy() for x in args]
-    results = _called(op_type, args, n_outputs, opset, domain, {**attributes, "out": target})
-    assert results[0] is target, "the overwritten array itself must come back"
-    for i, (x, old) in enumerate(zip(args, before)):
-        assert i == position or x is None or old is None or same(x, old), f"input {i} was written to"
-    return results
-
-
 def check(
     op_type: str,
     inputs: Inputs,

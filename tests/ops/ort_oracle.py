@@ -72,28 +72,9 @@ def _output(op_type: str, position: int, name: str) -> onnx.ValueInfoProto:
 def ort_run(
     op_type: str, inputs: Inputs, n_outputs: int = 1, opset: int = 21, domain: str = "", **attributes: Any
 ) -> list[np.ndarray]:
-    """What onnxruntime computes for one operator.
+    """What onnxruntime computes for one operator of ``opset``, or of version 1 of another domain.
 
-    Parameters
-    ----------
-    op_type, domain, opset
-        The operator, its domain and the version of the default domain (other domains are imported at version 1).
-    inputs : list of ndarray or None
-        Positional inputs; None for an absent optional one. ml_dtypes arrays (bfloat16, float8, int4) are accepted.
-    n_outputs : int
-        How many outputs the node asks for.
-    **attributes
-        ONNX attributes, as ``onnx.helper.make_node`` takes them.
-
-    Returns
-    -------
-    list of ndarray
-        One array an output.
-
-    Examples
-    --------
-    >>> ort_run("Add", [np.float32([1, 2]), np.float32([3, 4])])[0].tolist()
-    [4.0, 6.0]
+    An input of None is absent; ml_dtypes arrays (bfloat16, float8, int4) are accepted.
     """
     model = one_node_model(op_type, inputs, n_outputs, opset, domain, **attributes)
     session = _session(model.SerializeToString(deterministic=True), op_type in _SATURATES)

@@ -29,15 +29,7 @@ ONE_BLOCK = 1 << 32
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call of one operator.
-
-    Attributes
-    ----------
-    features : tuple of str
-        What is special about it, to be counted.
-    asked : Call or None
-        What the oracle is asked instead, where it does not take this form of the same question.
-    """
+    """One call of one operator; features are counted, and ``asked`` is what the oracle is asked instead."""
 
     op_type: str
     inputs: list[Array | None]
@@ -178,15 +170,8 @@ def differs(have: Array, want: Array, rtol: float, atol: float) -> str:
 
 
 def in_place_differs(call: Call, plain: Sequence[Array], rng: np.random.Generator) -> tuple[str, int]:
-    """Run a call again with inputs taken over that the table offers: the data of a scatter, some or all of the pasts.
-
-    Returns
-    -------
-    str
-        What differs from the run that took nothing over; empty where nothing does.
-    int
-        How many inputs were taken over.
-    """
+    """Run a call again with inputs taken over that the table offers: the data of a scatter, some or all of the pasts;
+    what differs from the run that took nothing over, and how many were."""
     given, how, spare = taken_over(call, rng)
     if not how:
         return "", 0

@@ -2,18 +2,14 @@
 
 import math
 
-import ml_dtypes
 import numpy as np
 import pytest
 from onnx.reference import ReferenceEvaluator
 
-from kvviz.errors import OpError
 from tests.ops.kernels import check, close, run, same
 from tests.ops.ort_oracle import one_node_model, ort_run
 
-MICROSOFT = "com.microsoft"
 FLOAT16 = np.dtype(np.float16)
-BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 
 
 def numbers(shape, low=-6.0, high=6.0, dtype="f4", seed=0):
@@ -35,11 +31,6 @@ def test_erf_of_float64_and_of_integers_is_exact():
     assert run("Erf", [np.array([-9, 0, 9])])[0].tolist() == [-1, 0, 1]
 
 
-def test_prelu_refuses_a_slope_that_would_widen_its_input():
-    with pytest.raises(OpError, match="does not broadcast"):
-        run("PRelu", [numbers((3,)), numbers((2, 3))])
-
-
 @pytest.mark.parametrize(("shape", "slopes"), [((), (1,)), ((3,), (1, 3)), ((2, 3), (1, 1, 3))])
 def test_a_slope_of_more_axes_of_length_1_gives_the_shape_of_the_input(shape, slopes):
     x, slope = -numbers(shape, 0.5), numbers(slopes, 0.1, seed=1)
@@ -49,32 +40,17 @@ def test_a_slope_of_more_axes_of_length_1_gives_the_shape_of_the_input(shape, sl
     close(y, ort_run("PRelu", [x, slope])[0].reshape(shape), 1e-6, 0)
 
 
-def test_biased_gelus_agree_with_onnxruntime():
-    x, bias = numbers((2, 3, 8)), numbers((8,), seed=1)
-    check("BiasGelu", [x, bias], domain=MICROSOFT, atol=2e-6)
-    check("FastGelu", [x, bias], domain=MICROSOFT, atol=2e-6)
-    with pytest.raises(OpError, match="does not fit the last axis"):
-        run("BiasGelu", [x, bias[:4]], domain=MICROSOFT)
-
-
 def test_swiglu_is_swish_of_the_gate_times_the_value():
     gate, value = numbers((2, 3, 8)), numbers((2, 3, 8), seed=1)
     swished = ort_run("Swish", [gate], opset=24, alpha=1.2)[0]
     wanted = ort_run("Mul", [swished, value])[0]
     close(run("SwiGLU", [gate, value], opset=28, alpha=1.2)[0], wanted, 1e-5, 1e-6)
-    with pytest.raises(OpError, match="one shape"):
-        run("SwiGLU", [gate, value[:1]], opset=28)
 
 
 def test_softmax_of_empty_and_masked_rows_agrees_with_onnxruntime():
     check("Softmax", [numbers((0, 4))])
     check("Softmax", [np.array([[-np.inf, 1, 2], [-np.inf, -np.inf, -np.inf]], np.float32)])
     check("Softmax", [np.array([[1e30, 1e30, -1e30]], np.float32)])
-
-
-def test_softmax_of_bfloat16_sums_in_float32():
-    x = numbers((2, 300)).astype(BFLOAT16)
-    close(run("Softmax", [x])[0], ort_run("Softmax", [x.astype(np.float32)])[0], rtol=0.01, atol=1e-6)
 
 
 def test_softmax_of_float16_has_the_bits_of_the_reference_evaluator():

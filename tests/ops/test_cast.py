@@ -1,6 +1,5 @@
 """Conversions between dtypes against onnxruntime."""
 
-import ml_dtypes
 import numpy as np
 import pytest
 from onnx import helper
@@ -8,11 +7,8 @@ from onnx import helper
 from kvviz.errors import OpError
 from kvviz.ops.movement.cast import DTYPES
 from tests.ops.kernels import check, kernel_named, run
-from tests.ops.ort_oracle import ort_run
 
 PLAIN = ["f4", "f8", "f2", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "?"]
-FLOAT8 = [ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e4m3fnuz, ml_dtypes.float8_e5m2, ml_dtypes.float8_e5m2fnuz]
-SPECIAL = np.array([0, -0.0, 0.3, 1, -1.7, 300, -70000, 1e9, np.inf, -np.inf, np.nan], np.float32)
 
 
 def number_of(dtype) -> int:
@@ -29,35 +25,11 @@ def test_plain_conversions_agree_with_onnxruntime(source, target):
     check("Cast", [values.astype(source)], to=number_of(target), rtol=1e-3)
 
 
-@pytest.mark.parametrize("shape", [(), (0,), (1, 3)], ids=str)
-def test_any_shape_may_be_converted(shape):
-    check("Cast", [np.full(shape, 3.5, np.float32)], to=number_of("i8"))
-
-
 def test_a_conversion_to_its_own_dtype_is_the_tensor_itself():
     x = np.arange(6, dtype=np.float32)
     cast = kernel_named("Cast")
     assert cast(x, to=number_of("f4")) is x
     assert not np.shares_memory(x, cast(x, to=number_of("f8")))
-
-
-@pytest.mark.parametrize("dtype", [*FLOAT8, ml_dtypes.bfloat16], ids=lambda t: t.__name__)
-def test_bfloat16_and_float8_agree_with_onnxruntime_both_ways(dtype):
-    narrow = check("Cast", [SPECIAL], to=number_of(dtype))[0]
-    check("Cast", [narrow], to=number_of("f4"))
-
-
-@pytest.mark.parametrize("dtype", FLOAT8, ids=lambda t: t.__name__)
-def test_float8_without_saturation_goes_to_infinity_or_nan(dtype):
-    check("Cast", [SPECIAL], to=number_of(dtype), saturate=0)
-
-
-@pytest.mark.parametrize("dtype", [ml_dtypes.int4, ml_dtypes.uint4], ids=lambda t: t.__name__)
-@pytest.mark.parametrize("source", ["f4", "i4", "i1", "u1"])
-def test_four_bits_agree_with_onnxruntime_both_ways(dtype, source):
-    values = np.array([0, 1, 3, 6.4, 7]).astype(source)
-    narrow = check("Cast", [values], to=number_of(dtype))[0]
-    check("Cast", [narrow], to=number_of(source))
 
 
 @pytest.mark.parametrize("source", [d for d in DTYPES.values() if d.kind not in "Oc"], ids=str)
@@ -86,14 +58,6 @@ def test_numbers_become_text_that_reads_back_the_same(values):
     np.testing.assert_array_equal(back, values)
 
 
-def test_castlike_takes_the_dtype_of_its_second_input():
-    x, like = np.array([1.7, -2.2], "f4"), np.array([0])
-    wanted = ort_run("Cast", [x], to=number_of("i8"))[0]
-    (got,) = run("CastLike", [x, like])
-    assert got.dtype == np.int64
-    np.testing.assert_array_equal(got, wanted)
-
-
 @pytest.mark.parametrize(("source", "target"), [("f4", "i4"), ("u1", "i1"), ("f8", "u8"), ("u2", "f2")])
 def test_bitcast_keeps_every_bit_and_copies_nothing(source, target):
     x = np.arange(-4, 8).astype(source).reshape(3, 4)
@@ -103,11 +67,8 @@ def test_bitcast_keeps_every_bit_and_copies_nothing(source, target):
     assert np.shares_memory(x, y)
 
 
-def test_bitcast_between_widths_is_refused():
+def test_another_width_and_an_unknown_element_type_are_refused():
     with pytest.raises(OpError, match="width"):
         run("BitCast", [np.zeros(2, np.float32)], opset=26, to=number_of("f8"))
-
-
-def test_an_unknown_element_type_is_refused():
     with pytest.raises(OpError, match="element type"):
         run("Cast", [np.zeros(2, np.float32)], to=99)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from kvviz.errors import OpError
-from tests.ops.kernels import check, close, run, same, spec_of, takes_over
+from tests.ops.kernels import check, close, run, run_kernel, same, spec_of
 from tests.ops.ort_oracle import ort_run
 
 
@@ -40,11 +40,6 @@ def test_strings_may_be_compared_and_chosen():
 def test_clip_of_opset_6_takes_its_bounds_as_attributes():
     check("Clip", [numbers((3, 4), "f4", 1)], opset=6 + 1, min=-1.5, max=2.5)
     check("Clip", [numbers((3, 4), "f4", 1)], opset=6 + 1, max=0.5)
-
-
-def test_clip_refuses_bounds_that_are_not_one_number():
-    with pytest.raises(OpError, match="one number"):
-        run("Clip", [numbers((3,), "f4"), np.zeros(3, np.float32)])
 
 
 @pytest.mark.parametrize(
@@ -87,7 +82,7 @@ def test_up_to_opset_6_the_second_operand_is_aligned_by_an_axis(name, shape, axi
     (got,) = run(name, [a, b], opset=6, **attributes)
     close(got, wanted, 1e-5, 1e-6)
     if spec_of(name, 6).overwrites:
-        assert same(takes_over(name, [a, b], 0, opset=6, **attributes)[0], got)
+        assert same(run_kernel(name, [a.copy(), b], opset=6, out=a, **attributes)[0], got)
 
 
 def test_up_to_opset_6_nothing_is_broadcast_unasked():

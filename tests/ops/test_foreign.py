@@ -5,13 +5,14 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper, numpy_helper
 
 import kvviz
 from kvviz.errors import OpError, UnsupportedOpsError
 from kvviz.graph.loading.load import load
 from kvviz.graph.model import Node
 from kvviz.ops.kernels import foreign_available, foreign_kernel, node_proto
+from tests.graph.build import model
 from tests.ops.kernels import ints, rand
 from tests.ops.ort_oracle import ort_run
 
@@ -26,25 +27,16 @@ def node(
 
 
 AVAILABLE = [
-    ("", "Det", 22, True),
     ("", "MaxPool", 12, True),
     ("", "Mish", 18, True),
     ("", "Mish", 17, False),
-    ("", "MeanVarianceNormalization", 13, True),
-    ("", "GroupNormalization", 21, True),
-    ("", "Gelu", 20, True),
-    ("", "Gelu", 19, False),
     ("", "SequenceMap", 17, True),
     ("", "NoSuchOperator", 21, False),
     ("", "MaxRoiPool", 21, False),
-    ("", "If", 21, False),
     ("", "Loop", 21, False),
     ("ai.onnx.ml", "LabelEncoder", 4, True),
-    ("ai.onnx.ml", "NoSuchOperator", 4, False),
-    ("ai.onnx.preview", "FlexAttention", 1, True),
     ("ai.onnx.preview.training", "Adam", 1, True),
     ("com.microsoft", "FastGelu", 1, False),
-    ("my.own", "Add", 1, False),
 ]
 
 
@@ -74,25 +66,6 @@ def test_regions_are_moved_by_half_a_pixel_since_opset_16_only(opset: int) -> No
     np.testing.assert_allclose(foreign_kernel(node("RoiAlign", 3, opset=opset, **how))(*inputs)[0], want, atol=1e-5)
 
 
-def test_operators_of_other_domains_run() -> None:
-    attributes: dict[str, Any] = {"keys_strings": ("a", "b"), "values_int64s": (10, 20), "default_int64": -1}
-    encode = foreign_kernel(node("LabelEncoder", opset=2, domain="ai.onnx.ml", **attributes))
-    assert encode(np.array(["b", "z", "a"], object))[0].tolist() == [20, -1, 10]
-    momentum: dict[str, Any] = {"alpha": 0.9, "beta": 1.0, "norm_coefficient": 0.0, "mode": "standard"}
-    step = foreign_kernel(node("Momentum", 5, 2, 1, "ai.onnx.preview.training", **momentum))
-    x, gradient, velocity = rand(3), rand(3, seed=1), rand(3, seed=2)
-    moved, _ = step(np.array(0.1, np.float32), np.array(1), x, gradient, velocity)
-    np.testing.assert_allclose(moved, x - 0.1 * (0.9 * velocity + gradient), rtol=1e-5)
-
-
-def test_sequences_go_in_and_out() -> None:
-    parts = foreign_kernel(node("SplitToSequence", opset=11, axis=1))(X)[0]
-    assert isinstance(parts, list) and [p.shape for p in parts] == [(2, 1, 6, 6)] * 4
-    joined = foreign_kernel(node("ConcatFromSequence", opset=11, axis=1))(parts)[0]
-    np.testing.assert_array_equal(joined, X)
-    assert foreign_kernel(node("SequenceLength", opset=11))(parts)[0].item() == 4
-
-
 def sequence_map(addend: str) -> onnx.ModelProto:
     """A SequenceMap that adds something to each element: ``o``, its second input, or ``b``, a value outside."""
     return onnx.parser.parse_model(f"""<ir_version: 10, opset_import: ["": 17]>
@@ -114,41 +87,24 @@ def test_a_subgraph_that_reads_outer_values_is_refused() -> None:
         foreign_kernel(call)
 
 
-def test_only_as_many_outputs_come_back_as_were_asked_for() -> None:
-    assert len(foreign_kernel(node("TopK", 2, 2, 11), 1)(X, ints(2))) == 1
-
-
 def test_a_failure_is_told_in_one_sentence() -> None:
     kernel = foreign_kernel(node("MaxPool", kernel_shape=(2, 2)))
     with pytest.raises(OpError, match=r"^the kernel of onnx.reference failed: \w+: "):
         kernel(np.array([1.0], np.float32))
 
 
-def test_attributes_of_every_kind_survive_the_way_back_to_protobuf() -> None:
-    given: dict[str, Any] = {
-        "keys_strings": ["a", "b"],
-        "values_tensor": numpy_helper.from_array(ints(1, 2), "t"),
-        "values_floats": [0.5, 2.0],
-        "default_float": 0.25,
-        "default_int64": -7,
-        "default_string": "none",
-    }
-    proto = helper.make_node("LabelEncoder", ["x"], ["y"], "n", domain="ai.onnx.ml", **given)
+def test_attributes_survive_the_way_back_to_protobuf() -> None:
+    given: dict[str, Any] = {"values_tensor": numpy_helper.from_array(ints(1, 2), "t"), "default_float": 0.25}
+    proto = helper.make_node("LabelEncoder", ["x"], ["y"], "n", domain="ai.onnx.ml", keys_strings=["a", "b"], **given)
     # An empty list does not say of what; only the schema does.
     proto.attribute.append(helper.make_attribute("keys_int64s", [], attr_type=onnx.AttributeProto.INTS))
-    value = [helper.make_tensor_value_info(name, TensorProto.INT64, [2]) for name in ("x", "y")]
-    graph = helper.make_graph([proto], "g", value[:1], value[1:])
-    imports = [helper.make_opsetid("", 21), helper.make_opsetid("ai.onnx.ml", 4)]
-    (loaded,) = load(helper.make_model(graph, ir_version=10, opset_imports=imports)).nodes
-
+    whole = model([proto], ["x int64 2"], ["y int64 2"], domains=["ai.onnx.ml"])
+    whole.opset_import[1].version = 4
+    (loaded,) = load(whole).nodes
     back = {a.name: a for a in node_proto(loaded).attribute}
-
-    for attribute in proto.attribute:
-        assert back[attribute.name].type == attribute.type
-        have, want = (helper.get_attribute_value(a) for a in (back[attribute.name], attribute))
-        if attribute.type == onnx.AttributeProto.TENSOR:
-            have, want = (numpy_helper.to_array(tensor).tolist() for tensor in (have, want))
-        assert have == want
+    assert {a.name: a.type for a in proto.attribute} == {name: a.type for name, a in back.items()}
+    assert (list(back["keys_strings"].strings), back["default_float"].f) == ([b"a", b"b"], 0.25)
+    assert numpy_helper.to_array(back["values_tensor"].t).tolist() == [1, 2]
 
 
 def test_an_attribute_that_our_kernel_does_not_know_is_left_to_the_reference_evaluator() -> None:

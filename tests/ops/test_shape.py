@@ -6,7 +6,6 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from kvviz.errors import OpError
 from tests.ops.kernels import check, ints, rand, run_kernel, spec_of
 
 X = rand(2, 3, 4)
@@ -21,27 +20,13 @@ CASES = [
     ("Reshape", [EMPTY, ints(4, 0)], {"allowzero": 1}),
     ("Flatten", [STRIDED], {}),
     ("Unsqueeze", [STRIDED, ints(1)], {}),
-    ("Unsqueeze", [X], {"axes": [1, 2], "opset": 11}),
     ("Squeeze", [ONES], {"axes": [2], "opset": 11}),
     ("Transpose", [STRIDED], {"perm": [0, 2, 1]}),
     ("Identity", [X], {}),
     ("Expand", [rand(4, 3).T[:1], ints(3, 1)], {}),
     ("Tile", [STRIDED, ints(2, 1, 1)], {}),
-    ("Shape", [X], {}),
-    ("Shape", [X], {"start": 1}),
-    ("Shape", [X], {"start": -2, "end": -1}),
     ("Shape", [X], {"start": -9, "end": 9}),
-    ("Shape", [np.array(1.0)], {}),
-    ("Size", [X], {}),
-    ("Size", [EMPTY], {}),
-    ("Dropout", [X], {"n_outputs": 2}),
-    ("Dropout", [X, np.array(0.3, np.float32), np.array(False)], {"n_outputs": 2}),
-    ("Dropout", [X, np.array(0.0, np.float32), np.array(True)], {"n_outputs": 2}),
     ("Dropout", [X], {"opset": 7}),
-    ("DepthToSpace", [IMAGE], {"blocksize": 2}),
-    ("DepthToSpace", [IMAGE], {"blocksize": 2, "mode": "CRD"}),
-    ("DepthToSpace", [IMAGE], {"blocksize": 1}),
-    ("SpaceToDepth", [IMAGE], {"blocksize": 2}),
 ]
 
 
@@ -79,12 +64,6 @@ def test_an_output_that_can_be_a_view_takes_no_memory(case: tuple) -> None:
     assert 0 in spec_of(op_type).views
 
 
-def test_reshape_of_a_transposed_tensor_copies() -> None:
-    output = run_kernel("Reshape", [STRIDED, ints(24)])[0]
-    assert not np.shares_memory(output, STRIDED)
-    assert output.flags.c_contiguous
-
-
 @pytest.mark.parametrize("strided", [False, True])
 def test_an_expanded_view_cannot_be_written(strided: bool) -> None:
     x = rand(4, 1).T if strided else rand(1, 4)
@@ -92,13 +71,6 @@ def test_an_expanded_view_cannot_be_written(strided: bool) -> None:
     with pytest.raises(ValueError, match="read-only"):
         y[0, 0] = 1
     assert y.strides[0] == 0
-
-
-def test_a_tile_that_repeats_writes_memory_of_its_own() -> None:
-    x = rand(1, 4)
-    output = run_kernel("Tile", [x, ints(3, 1)])[0]
-    assert output.flags.writeable
-    assert not np.shares_memory(output, x)
 
 
 @pytest.mark.parametrize("dtype", [np.bool_, np.int8, np.float16, ml_dtypes.bfloat16, ml_dtypes.int4, object])
@@ -120,25 +92,3 @@ def test_dropout_in_training_scales_what_it_keeps() -> None:
     y, kept = run_kernel("Dropout", [x, np.array(0.25, np.float32), np.array(True)], 2, seed=3)
     np.testing.assert_array_equal(y, np.where(kept, np.float32(1 / 0.75), np.float32(0)))
     assert 0.7 < kept.mean() < 0.8
-
-
-ERRORS = [
-    ("Reshape", [X, ints(5, 5)], {}, r"\(2, 3, 4\) cannot be reshaped to \[5, 5\]"),
-    ("Reshape", [X, ints(24, 1, 1, 0)], {}, "keeps a dimension"),
-    ("Flatten", [X], {"axis": 4}, "axis 4 is out of range"),
-    ("Unsqueeze", [X, ints(1, 1)], {}, "name one axis twice"),
-    ("Unsqueeze", [X, ints(7)], {}, "7 is out of range for a tensor of rank 4"),
-    ("Squeeze", [X, ints(1)], {}, "axis 1 .* has length 3, not 1"),
-    ("Transpose", [X], {"perm": (0, 1)}, r"perm \(0, 1\) does not permute"),
-    ("Expand", [X, ints(2, 2, 4)], {}, r"does not broadcast to \[2, 2, 4\]"),
-    ("Tile", [X, ints(2)], {}, "1 repeats do not fit a tensor of rank 3"),
-    ("DepthToSpace", [rand(1, 6, 2, 2)], {"blocksize": 2}, "cannot reshape"),
-    ("SpaceToDepth", [rand(1, 6, 3, 2)], {"blocksize": 2}, "cannot reshape"),
-    ("ReverseSequence", [rand(2, 3), ints(1, 2, 5)], {}, "sequence length 5 of batch entry 2"),
-]
-
-
-@pytest.mark.parametrize(("op_type", "inputs", "attributes", "message"), ERRORS)
-def test_an_error_names_shape_and_axis(op_type: str, inputs: list, attributes: dict, message: str) -> None:
-    with pytest.raises(OpError, match=message):
-        run_kernel(op_type, inputs, **attributes)

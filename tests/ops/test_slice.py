@@ -1,31 +1,25 @@
 """Slice and Split are views, Concat appends where it has room, Pad writes."""
 
-import ml_dtypes
 import numpy as np
 import pytest
 
-from kvviz.errors import OpError
 from tests.ops.kernels import check, ints, rand, run_kernel, spec_of
 
 X = rand(4, 5, 6)
 FAR = 2**62
 
-SLICES = [
+SLICES: list[list] = [
     [ints(1), ints(FAR), ints(1)],
     [ints(-2), ints(FAR), ints(-1)],
-    [ints(-FAR), ints(-1), ints(0)],
     [ints(-1), ints(-FAR), ints(2), ints(-2)],
     [ints(1, 2), ints(3, 4), None, ints(1, 1)],
     [np.array([1], np.int32), np.array([3], np.int32), np.array([1], np.int32)],
 ]
 
 
-@pytest.mark.parametrize("bounds", SLICES, ids=lambda b: str([None if x is None else x.tolist() for x in b]))
-def test_slice_clamps_as_onnxruntime_does(bounds: list) -> None:
-    check("Slice", [X, *bounds])
-
-
-def test_slice_took_attributes_before_opset_10() -> None:
+def test_slice_clamps_as_onnxruntime_does_and_took_attributes_before_opset_10() -> None:
+    for bounds in SLICES:
+        check("Slice", [X, *bounds])
     check("Slice", [X], opset=9, starts=[1, -3], ends=[3, 5], axes=[0, 2])
     check("Slice", [X], opset=9, starts=[1, 2], ends=[3, 4])
 
@@ -84,25 +78,15 @@ def test_concat_with_room_writes_only_the_new_rows(axis: int, held: int) -> None
     assert spec.cost([past, new, newer], (plain,), False, attributes) == (plain.nbytes, past.nbytes)
 
 
-def test_concat_without_room_for_the_past_makes_a_new_one() -> None:
-    check("Concat", [X, X], axis=0)
-    assert run_kernel("Concat", [X, X], axis=0, grown=(None,))[0].shape == (8, 5, 6)
-
-
 PADS = [
     ([X, ints(0, 1, 2, 3, 0, 1)], {}),
-    ([X, ints(0, 1, 2, 3, 0, 1), np.array(2.5, np.float32)], {}),
     ([X, ints(0, -1, 2, -2, 0, 1)], {}),
-    ([X, ints(1, 2), None, ints(2)], {}),
     ([X, ints(1, 2, 0, 1), np.array(1, np.float32), ints(-1, 0)], {}),
     ([X, ints(0, 1, 2, 3, 0, 1)], {"mode": "reflect"}),
-    ([X, ints(0, 1, 2, 3, 0, 1)], {"mode": "edge"}),
     ([X, ints(0, 1, 2, 3, 0, 1)], {"mode": "wrap"}),
     ([X, ints(0, 3, 0, 0, -2, 0)], {"mode": "edge"}),
-    ([X, ints(0, 3, 0, 0, -1, 0)], {"mode": "reflect"}),
     ([X, ints(0, 0, 0, 0, 0, 0)], {"mode": "reflect"}),
     ([rand(2, 0), ints(1, 0, 0, 2)], {}),
-    ([np.array([1, 2, 3]), ints(2, 1), np.array(9)], {}),
     ([np.array([True, False]), ints(1, 1), np.array(True)], {}),
     ([X], {"opset": 10, "pads": [0, 1, 0, 1, 0, 0], "value": 1.5}),
     ([X], {"opset": 10, "pads": [0, 1, 0, 1, 0, 0], "mode": "edge"}),
@@ -119,37 +103,3 @@ def test_pad_writes_memory_of_its_own_even_when_there_is_nothing_to_pad(mode: st
     y = run_kernel("Pad", [X, ints(0, 0, 0, 0, 0, 0)], mode=mode)[0]
     np.testing.assert_array_equal(y, X)
     assert not np.shares_memory(y, X)
-
-
-@pytest.mark.parametrize("dtype", [np.int8, np.float16, ml_dtypes.bfloat16, ml_dtypes.uint4])
-def test_cutting_what_was_joined_gives_the_parts_back(dtype: type) -> None:
-    a: np.ndarray = np.arange(6).reshape(2, 3).astype(dtype)
-    b: np.ndarray = np.arange(4).reshape(2, 2).astype(dtype)
-    joined = run_kernel("Concat", [a, b], axis=1)[0]
-    padded = run_kernel("Pad", [joined, ints(0, 0, 1, 2)])[0]
-    cut = run_kernel("Slice", [padded, ints(0, 0), ints(2, 5)])[0]
-    for have, want in zip(run_kernel("Split", [cut, ints(3, 2)], 2, axis=1), (a, b), strict=True):
-        np.testing.assert_array_equal(have, want)
-        assert have.dtype == dtype
-
-
-ERRORS = [
-    ("Slice", [X, ints(0), ints(1), ints(3)], {}, "3 is out of range for a tensor of rank 3"),
-    ("Slice", [X, ints(0, 0), ints(1)], {}, "differ in number"),
-    ("Slice", [X, ints(0), ints(1), ints(0), ints(0)], {}, "step of 0"),
-    ("Slice", [X, ints(0, 0), ints(1, 1), ints(1, -2)], {}, "name one axis twice"),
-    ("Split", [X, ints(1, 2)], {}, r"\[1, 2\] do not add up to 4, the length of axis 0"),
-    ("Split", [X], {"axis": 5}, "axis 5 is out of range"),
-    ("Split", [X], {"axis": 1, "opset": 13, "n_outputs": 2}, "length 5 does not split into 2 parts"),
-    ("Concat", [X, rand(4, 4, 6)], {"axis": 2}, r"\(4, 5, 6\), \(4, 4, 6\) do not join along axis 2"),
-    ("Pad", [X, ints(1, 1)], {}, "two numbers for each of the 3 axes"),
-    ("Pad", [rand(2, 0), ints(0, 1, 0, 0)], {"mode": "edge"}, "nothing to pad with"),
-    ("Pad", [X, ints(-3, 0, 0, -3, 0, 0)], {}, "cut more"),
-    ("Pad", [X, ints(1, 0, 0, 0, 0, 0)], {"mode": "odd"}, "'odd' is none of"),
-]
-
-
-@pytest.mark.parametrize(("op_type", "inputs", "attributes", "message"), ERRORS)
-def test_an_error_names_what_does_not_fit(op_type: str, inputs: list, attributes: dict, message: str) -> None:
-    with pytest.raises(OpError, match=message):
-        run_kernel(op_type, inputs, **attributes)

@@ -31,17 +31,8 @@ def forest(trees: int, depth: int, features: int, modes: list[str], seed: int = 
 
     for tree in range(trees):
         grow(tree, 0, 0)
-    names = [
-        "treeids",
-        "nodeids",
-        "featureids",
-        "values",
-        "modes",
-        "truenodeids",
-        "falsenodeids",
-        "missing_value_tracks_true",
-    ]
-    return {f"nodes_{name}": list(column) for name, column in zip(names, zip(*rows))}, leaves
+    names = "treeids nodeids featureids values modes truenodeids falsenodeids missing_value_tracks_true"
+    return {f"nodes_{name}": list(column) for name, column in zip(names.split(), zip(*rows))}, leaves
 
 
 def rows_of(count: int, features: int, missing: bool = False) -> np.ndarray:

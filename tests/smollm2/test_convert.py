@@ -36,14 +36,6 @@ def test_every_large_weight_begins_on_a_page_of_one_file_and_none_overlap(folder
         assert spans[-1][1] == (folder / "model.onnx.data").stat().st_size
 
 
-def test_weights_of_products_lie_in_the_order_of_the_product(folders: dict[str, Path]) -> None:
-    graph = kvviz.load(folders["attention"] / "model.onnx")
-    for node in graph.nodes:
-        if node.op_type == "MatMul":
-            weight = graph.weights[node.inputs[1]]
-            assert weight.flags.c_contiguous and weight.dtype == np.float32
-
-
 def test_a_tied_embedding_is_kept_once(folders: dict[str, Path], untied_file: Path, tmp_path: Path) -> None:
     convert(tmp_path, "concat", untied_file)
     for folder, copies in ((folders["concat"], 1), (tmp_path, 2)):
@@ -152,14 +144,11 @@ def test_what_is_no_gguf_file_is_refused(content: bytes, tmp_path: Path) -> None
         convert(tmp_path / "out", "concat", tmp_path / "x.gguf")
 
 
-def test_a_damaged_name_is_told_from_a_damaged_file(gguf_file: Path, tmp_path: Path) -> None:
+def test_a_damaged_name_and_a_path_or_a_form_that_does_not_exist_are_named(gguf_file: Path, tmp_path: Path) -> None:
     damaged = gguf_file.read_bytes().replace(b"gpt2", b"\xff\xfept")
     (tmp_path / "x.gguf").write_bytes(damaged)
     with pytest.raises(LoadError, match=r"a tokenizer\.ggml\.model that is not UTF-8"):
         convert(tmp_path / "out", "concat", tmp_path / "x.gguf")
-
-
-def test_a_path_or_a_form_that_does_not_exist_is_refused(gguf_file: Path, tmp_path: Path) -> None:
     with pytest.raises(LoadError, match="there is no file"):
         convert(tmp_path, "concat", tmp_path / "no.gguf")
     with pytest.raises(InputError, match="no form 'ring'; there are concat, attention, gqa"):

@@ -49,17 +49,11 @@ def test_a_decode_gives_the_tokens_and_scores_of_a_llama_without_graph_or_cache(
     trace = kvviz.decode(kvviz.load(folders[form] / "model.onnx"), PROMPT, COUNT, kv_capacity=capacity, progress=False)
     assert trace.tokens == tokens
     np.testing.assert_allclose([row[0] for row in trace.logits], scores, atol=2e-5)
-
-
-@forms
-def test_onnxruntime_decodes_the_same_file_to_the_same_tokens(
-    form: str, gguf_file: Path, folders: dict[str, Path]
-) -> None:
-    expected, _ = Llama(gguf_file).greedy(PROMPT, COUNT)
-    tokens, scores = greedy_in_onnxruntime(folders[form] / "model.onnx", PROMPT, COUNT)
-    trace = kvviz.decode(kvviz.load(folders[form] / "model.onnx"), PROMPT, COUNT, progress=False)
-    assert tokens == expected
-    np.testing.assert_allclose([row[0] for row in trace.logits], scores, atol=2e-5)
+    assert trace.outputs["logits"].shape[:2] == (1, 1)
+    if capacity is None:
+        tokens, scores = greedy_in_onnxruntime(folders[form] / "model.onnx", PROMPT, COUNT)
+        assert trace.tokens == tokens
+        np.testing.assert_allclose([row[0] for row in trace.logits], scores, atol=2e-5)
 
 
 @forms
@@ -94,16 +88,5 @@ def test_a_graph_is_valid_onnx_of_its_opset_with_modules_in_its_names(form: str,
     assert len({node.name for node in proto.graph.node}) == len(proto.graph.node)
     read = {name for node in proto.graph.node for name in node.input}
     assert {weight.name for weight in proto.graph.initializer} <= read
-
-
-def test_the_forms_keep_the_cache_by_different_operators(folders: dict[str, Path]) -> None:
-    kinds = {form: {node.op_type for node in kvviz.load(folders[form] / "model.onnx").nodes} for form in FORMS}
-    assert {"Concat", "Softmax"} <= kinds["concat"] and not {"Attention", "RotaryEmbedding"} & kinds["concat"]
-    assert {"Attention", "RotaryEmbedding", "RMSNormalization"} <= kinds["attention"]
-    assert "Softmax" not in kinds["attention"] and "GroupQueryAttention" in kinds["gqa"]
-
-
-@forms
-def test_only_the_last_position_is_scored(form: str, folders: dict[str, Path]) -> None:
-    trace = kvviz.decode(kvviz.load(folders[form] / "model.onnx"), PROMPT, 1, progress=False)
-    assert trace.outputs["logits"].shape[:2] == (1, 1)
+    kinds = {"concat": {"Concat", "Softmax"}, "attention": {"Attention", "RotaryEmbedding", "RMSNormalization"}}
+    assert kinds.get(form, {"GroupQueryAttention"}) <= {node.op_type for node in proto.graph.node}

@@ -33,11 +33,6 @@ def test_a_model_that_is_there_is_not_made_again() -> None:
     assert make("--question", "smollm2").returncode == 0, "the converter is newer than the model; run make smollm2"
 
 
-def test_another_form_goes_to_a_folder_of_its_own() -> None:
-    told = make("--dry-run", "smollm2", "FORM=gqa").stdout
-    assert "-m kvviz smollm2 build/smollm2-gqa --form gqa" in told
-
-
 def test_where_the_weights_cannot_be_had_one_line_says_what_failed_and_what_to_do(tmp_path: Path) -> None:
     # given an index that nobody answers at
     nowhere = {

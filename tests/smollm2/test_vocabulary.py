@@ -47,13 +47,10 @@ def test_a_chat_prompt_is_what_the_models_template_makes(words: Tokenizer, syste
     assert words.chat("hello\nworld?", system) == expected
 
 
-def test_any_template_is_followed_not_only_chatml(words: Tokenizer) -> None:
+def test_any_template_is_followed_and_without_one_there_is_no_chat(words: Tokenizer) -> None:
     template = "{{ bos_token }}{% for m in messages %}[INST] {{ m.content }} [/INST]{% endfor %}"
     other = Tokenizer(words.inner, TextSettings(("</s>",), (), template, "<s>"))
     assert other.chat("x") == "<s>[INST] x [/INST]"
-
-
-def test_without_a_template_there_is_no_chat(words: Tokenizer) -> None:
     with pytest.raises(KvvizError, match="no chat template"):
         Tokenizer(words.inner, TextSettings()).chat("x")
 

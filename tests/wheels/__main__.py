@@ -15,8 +15,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from tests.wheels.fetching import fetch
-from tests.wheels.packages import PACKAGES
+from tests.wheels.fetching import PACKAGES, fetch
 
 STAGES = ("load", "inputs", "run", "equal", "explain", "show")
 

@@ -9,6 +9,20 @@ import zipfile
 from collections.abc import Iterable
 from pathlib import Path
 
+# Pinned, so that a table can be made again.
+PACKAGES = (
+    "basic-pitch==0.4.0",
+    "ddddocr==1.6.1",
+    "faster-whisper==1.2.1",
+    "magika==1.0.3",
+    "nudenet==3.4.2",
+    "openwakeword==0.4.0",
+    "rapidocr==3.10.0",
+    "rapidocr-onnxruntime==1.4.4",
+    "silero-vad==6.2.3",
+    "speechmos==0.0.1.1",
+)
+
 
 def fetch(packages: Iterable[str], folder: Path) -> list[Path]:
     """Paths of the models of these packages, unpacked below ``folder``; wheels that lie there are not fetched again."""

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnxruntime
 
 import kvviz
+from tests.ort_session import session_of
 
 RTOL, ATOL = 2e-4, 2e-4
 """As `tests.test_models.assert_close`, the absolute one in units of the output's largest number."""
@@ -52,32 +52,7 @@ def outcome(path: Path, page: Path) -> dict[str, Any]:
 
 def compare(path: Path, feeds: dict[str, Any], outputs: dict[str, Any]) -> float:
     """The largest difference from onnxruntime without its fusions; an error names the output that is not equal."""
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.log_severity_level = 4
-    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    try:
-        return _largest(session, feeds, outputs)
-    except AssertionError as error:
-        moved = _moved(session, feeds)
-        raise AssertionError(
-            f"{' '.join(str(error).split())[:120]} … onnxruntime's own answer moves by {moved:.1e} of the largest "
-            "number when the inputs change by 6e-7 of themselves"
-        ) from error
-
-
-def _moved(session: Any, feeds: dict[str, Any]) -> float:
-    """How sensitive a model is: roundings of a quantised one magnify the last bits of any sum."""
-    first, moved = session.run(None, feeds), 0.0
-    for factor in (1 - 6e-7, 1 + 6e-7):
-        other = {name: (a * factor).astype(a.dtype) if a.dtype.kind == "f" else a for name, a in feeds.items()}
-        for was, now in zip(first, session.run(None, other), strict=True):
-            if was.dtype.kind == "f" and was.shape == now.shape and was.size:
-                moved = max(moved, float(np.abs(was - now).max() / max(1.0, np.abs(was).max())))
-    return moved
-
-
-def _largest(session: Any, feeds: dict[str, Any], outputs: dict[str, Any]) -> float:
+    session = session_of(path)
     largest = 0.0
     names = [output.name for output in session.get_outputs()]
     for name, want in zip(names, session.run(names, feeds), strict=True):
