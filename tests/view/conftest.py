@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from html.parser import HTMLParser
 from typing import Any
 
 import numpy as np
 import pytest
+from matplotlib import pyplot as plt
 
 import kvviz
 from kvviz.decode.token_loop import DecodeSession
-from tests.graph.build import MODELS, graph, model, node
+from tests.engine.graphs import graph_of
+from tests.graph.build import MODELS, model, node
 
 STORYTELLER = MODELS / "storyteller"
 WORDS = json.loads((STORYTELLER / "vocab.json").read_text("utf-8"))
@@ -110,18 +112,11 @@ def branching() -> kvviz.Trace:
 @pytest.fixture(scope="session")
 def looping() -> kvviz.Trace:
     """A Loop that runs three times, and one that never does."""
-    body = graph(
-        [node("Identity", "go", "go_on"), node("Add", "carried outer", "more"), node("Neg", "more", "seen")],
-        ["i int64 -", "go bool -", "carried float 4"],
-        ["go_on bool -", "more float 4", "seen float 4"],
-    )
-    nodes = [
-        node("Relu", "x", "outer"),
-        node("Loop", "trips - outer", "last all", body=body, name="loop"),
-        node("Loop", "none - last", "y rest", body=body, name="idle"),
-    ]
-    outputs = ["y float 4", "all float ? 4"]
-    loaded = kvviz.load(model(nodes, ["x float 4"], outputs, trips=np.array(3), none=np.array(0)))
+    body = """body (int64 i, bool go, float[4] carried) => (bool on, float[4] more, float[4] seen) {
+        on = Identity(go) more = Add(carried, outer) seen = Neg(more) }"""
+    loaded = graph_of(f"""g (float[4] x) => (float[4] y, float[n,4] all) <int64 trips = {{3}}, int64 none = {{0}}> {{
+        outer = Relu(x) [loop] last, all = Loop <body = {body}> (trips, "", outer)
+        [idle] y, rest = Loop <body = {body}> (none, "", last) }}""")
     return kvviz.run(loaded, {"x": np.ones(4, np.float32)})
 
 
@@ -140,6 +135,13 @@ def halfway() -> kvviz.Trace:
         session.advance()
     session.look_ahead()
     return session.trace
+
+
+@pytest.fixture
+def no_figures() -> Iterator[None]:
+    plt.close("all")
+    yield
+    plt.close("all")
 
 
 @pytest.fixture(params=["decoded", "copying", "sparse", "branching", "looping", "hostile", "halfway"])

@@ -15,7 +15,7 @@ from typing import Any
 import kvviz
 from kvviz.errors import KvvizError
 from kvviz.query.found_steps import steps_of
-from kvviz.query.grammar import DECISIONS, EXAMPLES, FIELDS
+from kvviz.query.grammar import ALL_SIGNS, DECISIONS, EXAMPLES, FIELDS
 from kvviz.query.query_reader import Buffer, Compare, Every, Not, Part, Query, Range, Some, Word, read_query
 from kvviz.trace.schema.element_types import dims
 from kvviz.view.page_data.payload import Payloads
@@ -23,194 +23,57 @@ from tests.view.golden import FOLDER, TRACES
 
 FILE = FOLDER.parent / "queries.json.gz"
 
-FOR_ALL = (
-    *EXAMPLES,
-    "",
-    "   ",
-    *DECISIONS,
-    *(f"is:{decision}" for decision in DECISIONS),
-    "not in place",
-    "in place",
-    "-in place",
-    "called in place",
-    "-elsewhere or new buffer",
-    "new buffer",
-    "-new buffer or copied",
-    "is!=missed",
-    "is:missed|view",
-    "layer 0",
-    "layer 1",
-    "layer:0|1",
-    "role:Concat",
-    "role:*MatMul*",
-    "layer:0..1",
-    "layer>=1",
-    "layer!=0",
-    "-layer:0",
-    "decode 1",
-    "decode step 1",
-    "prefill",
-    "token>0",
-    "run:0",
-    'run:"decode 1"',
-    "run!=0",
-    "step:3..9",
-    "step 3",
-    "step>=10 step<20",
-    "7",
-    "copied>0",
-    "copied > 0",
-    "copied > 0 and op == 'Concat'",
-    "copied 64 B",
-    "allocated:1kB",
-    "allocated>=1kB allocated<1,024B",
-    "allocated > 1 kB",
-    "live<1MiB",
-    "written!=0",
-    "freed>0 sort:-freed",
-    "bytes=64 or bytes=16",
-    "missed>0 sort:-missed limit:5",
-    "depth>0",
-    "depth:1",
-    "iteration 1",
-    "iteration>=0 sort:-iteration",
-    "frame:body",
-    "frame=main",
-    "frame:*[body:1]*",
-    "why:NO_CAPACITY",
-    "why:no_capacity|OP_CANNOT",
-    "NO_CAPACITY",
-    "NOT_LAST_USE",
-    "-why:OP_CANNOT",
-    "blocker!=OP_CANNOT",
-    "hidden",
-    "raw",
-    "broken",
-    "hazard:hidden",
-    "kind:raw|WAW",
-    "hidden op:MUL_MAT",
-    "hazard!=hidden limit:5",
-    "-hidden limit:5",
-    "shape:[1,4]",
-    "shape:1x*",
-    "shape:4",
-    "[4]",
-    "dtype:float32",
-    "dtype:int*",
-    "how:view",
-    'how:"in place"',
-    "memory:append|pool",
-    "op:add",
-    "op:*mul*",
-    "op:Con*|Res*",
-    "op!=Add",
-    "name:0",
-    "name:*1",
-    "scope:*",
-    "block:layer",
-    "block:*attn*",
-    "value:past",
-    "value:*.key",
-    "cache:key",
-    "cache:0",
-    "B1",
-    "b2.1",
-    "buffer:B3",
-    "buffer 3",
-    "reads:B3",
-    "writes:3",
-    "frees:B3",
-    "buffer!=B3",
-    "(op:Add or op:Mul) -is:missed",
-    "((missed))",
-    "-(missed or view)",
-    "--missed",
-    "op:Add or op:Mul or op:Cast",
-    "missed view",
-    '"layer 1"',
-    "'self_attn'",
-    "layer 1 · self_attn",
-    *(f"sort:{field.name} limit:20" for field in FIELDS if field.sorts),
-    *(f"sort:-{field.name} limit:20" for field in FIELDS if field.sorts),
-    "sort:op sort:-live",
-    "op:Add sort:-live limit:3",
-    "limit:4",
-)
+# Of each kind: values that it takes and values that it refuses.
+VALUES: dict[str, tuple[str, ...]] = {
+    "number": ("1", "0..1", "0|1", "three", "1.5.2"),
+    "bytes": ("64", "1kB", "1,024B", "1MiB", "512..2kB", "2xB", "1,00B"),
+    "run": ("1", "0", '"decode 1"', "castle"),
+    "word": ("Add", "*mul*", "Con*|Res*", "float32", "append|pool", "''"),
+    "text": ("0", "layer", "*attn*", "main|*[body:1]*", '"self_attn"'),
+    "buffer": ("B3", "b2.1", "3", "B1|B2", "3a", "x"),
+}
+SIGNS = (*ALL_SIGNS, "==")
+# What is no comparison of one field, parted by semicolons.
+PHRASES = """;   ;not in place;in place;-in place;called in place;-elsewhere or new buffer;-new buffer or copied;
+    layer 0;layer:0|1;-layer:0;decode 1;decode step 1;prefill;7;step 3;step>=10 step<20;copied > 0 and op == 'Concat';
+    copied 64 B;allocated > 1 kB;live>=1kB live<1,024B;bytes=64 or bytes=16;missed>0 sort:-missed limit:5;iteration 1;
+    NO_CAPACITY;-NOT_LAST_USE;hidden;raw;broken;hidden op:MUL_MAT;-hidden limit:5;[4];shape:[1,4];shape:1x*;
+    how:"in place";B1;buffer 3;(op:Add or op:Mul) -is:missed;((missed));-(missed or view);--missed;missed view;
+    op:Add or op:Mul or op:Cast;"layer 1";'self_attn';layer 1 · self_attn;sort:op sort:-live;limit:4;
+    op:Add sort:-live limit:3"""
+WRONG_PHRASES = """coppied>3;colour:red;sotr:op;Identity:0;op:Add|;op: Add;>5;<s>;=3;:x;layer>1..2;(a;a);();( );
+    (sort:op);(missed limit:3);or;a or;or a;a or or b;(a or );-;a - b;-or;-);(-);-sort:op;-limit:3;";
+    "abc;'abc";"";sort:colour;sort:-value;sort:-;sort:op|name;sort>op;sort:limit;limit:0;limit:ten;limit:-1;limit:1|2;limit!=3;
+    limit:1234567890"""
 
+
+def compared() -> Iterator[str]:
+    """Every field by all of its names, with every sign and value."""
+    for field in FIELDS:
+        values = (*(f"{one[:-1]}|{one}|{one.lower()}" for one in field.choices), *field.choices, "mised")
+        first, *others = VALUES.get(field.kind, values)
+        yield from (f"{name}:{first}" for name in (field.name, *field.aliases))
+        yield from (f"{field.name}{sign}{first} limit:20" for sign in SIGNS)
+        yield from (f"{field.name}:{other}" for other in (*others, ""))
+        yield from (f"sort:{down}{field.name} limit:20" for down in ("", "-"))
+
+
+def phrases(text: str) -> list[str]:
+    return [phrase.lstrip("\n ") or phrase for phrase in text.split(";")]
+
+
+def _read(text: str) -> Query | str:
+    """A query, or why it is none, as the page shows it."""
+    try:
+        return read_query(text)
+    except KvvizError as error:
+        return str(error).partition(" cannot be read: ")[2]
+
+
+FOR_ALL = (*EXAMPLES, *DECISIONS, *phrases(PHRASES), *(text for text in compared() if isinstance(_read(text), Query)))
 WRONG = (
-    "coppied>3",
-    "colour:red",
-    "lyer:3",
-    "ope:Concat",
-    "sotr:op",
-    "Identity:0",
-    "is:mised",
-    "is:inplace",
-    "decision:nonsense",
-    "why:NO_CAPACITI",
-    "why:nocapacity",
-    "blocker:xyz",
-    "hazard:hiden",
-    "kind:layer",
-    "copied>",
-    "copied>=",
-    "op:",
-    "op:Add|",
-    "op: Add",
-    ">5",
-    "<s>",
-    "=3",
-    ":x",
-    "layer:three",
-    "layer:1.5.2",
-    "layer>1..2",
-    "copied>2xB",
-    "copied:1,00B",
-    "live>=lots",
-    "op>3",
-    "name<=x",
-    "buffer>B3",
-    "is>missed",
-    "buffer:3a",
-    "reads:x",
-    "run>castle",
-    "run>=decode",
-    "(a",
-    "a)",
-    "()",
-    "( )",
-    "(sort:op)",
-    "(missed limit:3)",
-    "or",
-    "a or",
-    "or a",
-    "a or or b",
-    "(a or )",
-    "-",
-    "a - b",
-    "-or",
-    "-)",
-    "(-)",
-    "-sort:op",
-    "-limit:3",
-    '"',
-    '"abc',
-    "'abc\"",
-    '""',
-    "op:''",
-    "sort:colour",
-    "sort:-value",
-    "sort:frees",
-    "sort:-",
-    "sort:op|name",
-    "sort>op",
-    "sort:limit",
-    "limit:0",
-    "limit:ten",
-    "limit:-1",
-    "limit:1|2",
-    "limit!=3",
-    "limit:1234567890",
+    *phrases(WRONG_PHRASES),
+    *(text for text in compared() if isinstance(_read(text), str)),
     "(" * 21 + "a" + ")" * 21,
     "x" * 501,
 )
@@ -270,14 +133,7 @@ def summed(places: list[int]) -> list[int]:
 
 def cases(traces: dict[str, Callable[[], kvviz.Trace]]) -> dict[str, Any]:
     """What is read of all queries, and what they find in these traces."""
-    read: dict[str, Any] = {}
-    for text in WRONG:
-        try:
-            read_query(text)
-        except KvvizError as error:
-            read[text] = str(error).partition(" cannot be read: ")[2]  # what the page shows under the query
-        else:
-            raise AssertionError(f"{text} was to be refused")
+    read: dict[str, Any] = {text: _read(text) for text in WRONG}
     found: dict[str, Any] = {}
     for name, make in traces.items():
         trace = make()

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-
 import numpy as np
 import pytest
 from matplotlib import pyplot as plt
@@ -18,12 +15,7 @@ from tests.graph.build import MODELS
 from tests.view.conftest import HOSTILE, Html
 from tests.view.test_plots import check_texts
 
-
-@pytest.fixture(autouse=True)
-def no_figures() -> Iterator[None]:
-    plt.close("all")
-    yield
-    plt.close("all")
+pytestmark = pytest.mark.usefixtures("no_figures")
 
 
 @pytest.fixture(scope="module")
@@ -48,18 +40,6 @@ def moving() -> Comparison:
 def hostile_rows(hostile: kvviz.Trace) -> Comparison:
     """Rows whose names, ops and steps try to break out of every format."""
     return Comparison.of({HOSTILE[0]: hostile, HOSTILE[2]: hostile, HOSTILE[3]: hostile})
-
-
-def texts(figure: Any) -> list[Any]:
-    """All texts of a figure that have a word in them."""
-    figure.canvas.draw()
-    found = []
-    for ax in figure.axes:
-        found += [*ax.texts, ax._left_title, ax.xaxis.label, ax.yaxis.label]
-        found += [t for t in ax.get_xticklabels() if ax.get_xlim()[0] <= t.get_position()[0] <= ax.get_xlim()[1]]
-        found += ax.get_yticklabels() if ax.yaxis.get_tick_params()["labelleft"] else []
-        found += ax.get_legend().get_texts() if ax.get_legend() else []
-    return [text for text in found if text.get_text()]
 
 
 def test_the_table_has_the_rows_numbers_and_shows_bytes_as_sizes(many: Comparison) -> None:
@@ -140,17 +120,12 @@ def test_no_text_covers_another_or_leaves_the_figure(which: str, request: pytest
     check_texts(request.getfixturevalue(which).plot())
 
 
-def test_a_name_that_looks_like_a_formula_is_shown_as_it_is(hostile: kvviz.Trace) -> None:
-    figure = Comparison.of({r"$\oops{$": hostile}).plot()
+def test_a_given_figure_is_drawn_on_and_shows_a_name_that_looks_like_a_formula(hostile: kvviz.Trace) -> None:
+    figure = Figure(figsize=(9, 5))
+    assert Comparison.of({r"$\oops{$": hostile}).plot(figure) is figure
+    assert len(figure.axes) == 5 and plt.get_fignums() == []
     figure.canvas.draw()
     assert figure.axes[0].get_yticklabels()[0].get_text() == r"\$\oops{\$"
-
-
-def test_a_given_figure_is_drawn_on_and_no_other_is_made(many: Comparison) -> None:
-    figure = Figure(figsize=(9, 5))
-    assert many.plot(figure) is figure
-    assert len(figure.axes) == 5
-    assert plt.get_fignums() == []
 
 
 def test_of_nothing_there_is_a_table_with_headings_and_a_figure_that_says_so() -> None:

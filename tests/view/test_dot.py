@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-from itertools import pairwise
 
 import pytest
 
 import kvviz
-from kvviz.graph.model import Graph
 from kvviz.view.drawing.block_layout import dot_source, layout
 from kvviz.view.drawing.sketch import (
     HUB_SPAN,
@@ -21,22 +19,16 @@ from kvviz.view.drawing.sketch import (
     box_size,
     sketch,
 )
-from tests.graph.build import model, node
+from tests.engine.graphs import graph_of
 from tests.view.conftest import HOSTILE, chain, plain
 from tests.view.sketches import sketches_of
 
 HARMLESS = re.compile(r'^[\w\s{}\[\]=;">.-]*$')
 
 
-def sketch_of(trace: kvviz.Trace) -> Sketch:
-    frame = trace.frames[0]
-    return sketch(frame.graph, frame.order)
-
-
 def test_names_of_a_model_never_reach_the_dot_text() -> None:
-    hostile, tame = sketch_of(chain(lambda i: HOSTILE[i])), sketch_of(chain(plain))
-    assert hostile == tame
-    assert dot_source(hostile) == dot_source(tame)
+    hostile, tame = (sketches_of(chain(name))[0] for name in (lambda i: HOSTILE[i], plain))
+    assert hostile == tame and dot_source(hostile) == dot_source(tame)
 
 
 def test_dot_text_holds_only_node_numbers_and_sizes(trace: kvviz.Trace) -> None:
@@ -47,46 +39,40 @@ def test_dot_text_holds_only_node_numbers_and_sizes(trace: kvviz.Trace) -> None:
         assert len(re.findall(r"^\tn\d+ -> n\d+$", source, re.M)) == len(each.links)
 
 
-@pytest.mark.parametrize(
-    ("op", "shape", "least"), [("Add", "", MIN_WIDTH), ("Add", "[1,2]", MIN_WIDTH), ("X" * 300, "[1]", MAX_WIDTH)]
-)
-def test_a_box_is_as_wide_as_its_text_within_limits(op: str, shape: str, least: int) -> None:
-    width, _ = box_size(op, shape)
-    assert width == least
-
-
-def test_a_cache_that_grows_from_one_digit_to_two_moves_nothing() -> None:
+def test_a_box_is_as_wide_as_its_text_within_limits() -> None:
+    assert [box_size("Add", shape)[0] for shape in ("", "[1,2]")] == [MIN_WIDTH] * 2
+    assert box_size("X" * 300, "[1]")[0] == MAX_WIDTH
+    # a cache that grows from one digit to two moves nothing
     assert box_size("Concat", "[1,4,9,16]") == box_size("Concat", "[1,4,10,16]")
 
 
-def loaded(nodes: list, outputs: list[str]) -> Graph:
-    return kvviz.load(model(nodes, ["x float 4"], outputs, w=[1.0, 2.0, 3.0, 4.0]))
+FAR = HUB_SPAN + 4  # the reader of a value that is too far away for a line
+SKETCHED = {
+    "values from elsewhere become stubs and weights nothing": (
+        "float[4] y) <float[4] w = {1, 2, 3, 4}> { a = Add(x, w) b = Neg(a) y = Add(b, x) }",
+        {(0, 1), (1, 2)},
+        {(0, "in", 0), (2, "in", 1), (2, "out", 0)},
+    ),
+    "a value that is read twice by one op is one edge": (
+        "float[4] y) { a = Neg(x) y = Mul(a, a) }",
+        {(0, 1)},
+        {(0, "in", 0), (1, "out", 0)},
+    ),
+    "a hub is a stub for a far reader and keeps its edge to a near one": (
+        f"float[4] z) {{ v0 = Relu(x) {' '.join(f'v{i + 1} = Neg(v{i})' for i in range(FAR - 1))}"
+        f"y = Add(v0, v{FAR - 1}) z = Mul(v0, y) }}",
+        {(i, i + 1) for i in range(FAR + 1)},
+        {(0, "in", 0), (0, "out", 0), (FAR, "in", 0), (FAR + 1, "in", 0), (FAR + 1, "out", 0)},
+    ),
+}
 
 
-def test_values_from_elsewhere_become_stubs_and_weights_nothing() -> None:
-    graph = loaded([node("Add", "x w", "a"), node("Neg", "a", "b"), node("Add", "b x", "y")], ["y float 4"])
+@pytest.mark.parametrize("name", SKETCHED)
+def test_of_a_block_there_are_links_and_stubs(name: str) -> None:
+    text, links, stubs = SKETCHED[name]
+    graph = graph_of(f"g (float[4] x) => ({text}")
     made = sketch(graph, graph.nodes)
-    assert made.links == ((0, 1), (1, 2))
-    assert made.stubs == ((0, "in", 0), (2, "in", 1), (2, "out", 0))
-
-
-def test_a_hub_far_away_becomes_a_stub_and_a_near_reader_keeps_its_edge() -> None:
-    # given a value that is read near by, and again far below
-    names = [f"v{i}" for i in range(HUB_SPAN + 4)]
-    nodes = [node("Relu", "x", names[0])]
-    nodes += [node("Neg", a, b) for a, b in pairwise(names)]
-    nodes += [node("Add", f"{names[0]} {names[-1]}", "y"), node("Mul", f"{names[0]} y", "z")]
-    graph = loaded(nodes, ["z float 4"])
-    made = sketch(graph, graph.nodes)
-    last = len(nodes) - 1
-    assert (0, 1) in made.links
-    assert (0, last) not in made.links and (0, last - 1) not in made.links
-    assert (last, "in", 0) in made.stubs and (0, "out", 0) in made.stubs
-
-
-def test_a_value_read_twice_by_one_op_is_one_edge() -> None:
-    graph = loaded([node("Neg", "x", "a"), node("Mul", "a a", "y")], ["y float 4"])
-    assert sketch(graph, graph.nodes).links == ((0, 1),)
+    assert (set(made.links), set(made.stubs)) == (links, stubs)
 
 
 def test_what_a_body_captures_counts_as_read(looping: kvviz.Trace) -> None:
@@ -96,16 +82,8 @@ def test_what_a_body_captures_counts_as_read(looping: kvviz.Trace) -> None:
     assert set(sketch(looping.graph, (relu, loop, idle)).links) == {(0, 1), (0, 2), (1, 2)}
 
 
-def test_a_box_has_no_more_stubs_than_fit() -> None:
-    names = [f"a{i}" for i in range(3 * MAX_STUBS)]
-    inputs = [f"{name} float 1" for name in names]
-    graph = kvviz.load(model([node("Sum", " ".join(names), "y")], inputs, ["y float 1"]))
-    made = sketch(graph, graph.nodes)
-    assert [slot for _, side, slot in made.stubs if side == "in"] == list(range(MAX_STUBS))
-
-
 def test_a_reader_that_never_runs_makes_no_stub() -> None:
-    graph = loaded([node("Neg", "x", "a"), node("Relu", "a", "y"), node("Abs", "a", "z")], ["y float 4", "z float 4"])
+    graph = graph_of("g (float[4] x) => (float[4] y, float[4] z) { a = Neg(x) y = Relu(a) z = Abs(a) }")
     part = graph.nodes[:2]
     assert (0, "out", 0) in sketch(graph, part).stubs
     assert (0, "out", 0) not in sketch(graph, part, order={0, 1}).stubs
@@ -113,23 +91,25 @@ def test_a_reader_that_never_runs_makes_no_stub() -> None:
 
 def test_the_past_of_a_cache_is_a_box_in_front_of_its_readers() -> None:
     # given two readers of one value from elsewhere, and a value that is made inside
-    graph = loaded([node("Neg", "x", "a"), node("Add", "a x", "b"), node("Mul", "b a", "y")], ["y float 4"])
+    graph = graph_of("g (float[4] x) => (float[4] y) { a = Neg(x) b = Add(a, x) y = Mul(b, a) }")
     made = sketch(graph, graph.nodes, pills=("x", "a"))
     # then it is the first box, with a line to each, and no stub
-    assert len(made.sizes) == 4
-    assert made.sizes[0] == PILL
-    assert made.pills == ((1, 0),)
-    assert set(made.links) == {(0, 1), (0, 2), (1, 2), (1, 3), (2, 3)}
-    assert made.stubs == ((3, "out", 0),)
+    assert len(made.sizes) == 4 and made.sizes[0] == PILL and made.pills == ((1, 0),)
+    assert set(made.links) == {(0, 1), (0, 2), (1, 2), (1, 3), (2, 3)} and made.stubs == ((3, "out", 0),)
     # and the layout knows it as well
     (drawing,) = layout([made])
-    assert drawing.pills == made.pills
-    assert len(drawing.boxes) == 4
+    assert drawing.pills == made.pills and len(drawing.boxes) == 4
 
 
-def test_an_op_that_reads_many_caches_has_them_as_stubs() -> None:
-    names = [f"a{i}" for i in range(MAX_PILLS + 1)]
-    graph = kvviz.load(model([node("Sum", " ".join(names), "y")], [f"{name} float 1" for name in names], ["y float 1"]))
-    made = sketch(graph, graph.nodes, pills=names)
-    assert made.pills == ()
-    assert len(made.stubs) == len(names) + 1
+def summed(count: int, pills: bool) -> Sketch:
+    """The block of one op with so many inputs, each of which may be the past of a cache."""
+    names = [f"a{i}" for i in range(count)]
+    inputs = ", ".join(f"float[1] {name}" for name in names)
+    graph = graph_of(f"g ({inputs}) => (float[1] y) {{ y = Sum({', '.join(names)}) }}")
+    return sketch(graph, graph.nodes, pills=names if pills else ())
+
+
+def test_a_box_has_no_more_stubs_or_caches_than_fit() -> None:
+    assert [slot for _, side, slot in summed(3 * MAX_STUBS, False).stubs if side == "in"] == list(range(MAX_STUBS))
+    many = summed(MAX_PILLS + 1, True)
+    assert many.pills == () and len(many.stubs) == MAX_PILLS + 2

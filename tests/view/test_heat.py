@@ -59,28 +59,17 @@ def test_cells_are_the_rows_of_the_picture(decoded: kvviz.Trace) -> None:
                         assert (token + row - start if token >= 0 else -1) == shown.positions[row]
                         compared += 1
                 assert end == cache.runs[run].capacity
-    assert compared > 100
-
-
-def test_neighbours_differ_so_that_no_cell_could_be_longer(decoded: kvviz.Trace) -> None:
-    for cache in decoded.caches:
-        for run in range(len(cache.runs)):
-            found = cells(cache, run)
-            for (a, b, *before), (_, _, *after) in pairwise(found):
+            # neighbours differ, so that no cell could be longer
+            for (a, b, *before), (_, _, *after) in pairwise(cells(cache, run)):
                 goes_on = before[2] == after[2] == -1 or (before[2] >= 0 and before[2] + b - a == after[2])
                 assert before[:2] != after[:2] or not goes_on
-
-
-def test_heads_are_those_that_share_a_row(decoded: kvviz.Trace) -> None:
+    assert compared > 100
     assert [heads_of(decoded, cache) for cache in decoded.caches] == [small.HEADS] * len(decoded.caches)
 
 
-def test_where_rows_are_not_known_the_first_count_as_valid() -> None:
+def test_where_rows_are_not_known_the_first_count_as_valid_and_a_state_has_none() -> None:
     cache = Cache("0.key", "past", "present", "static", 2, [CacheRun(8, 3, 0, 0, 1)])
     assert cells(cache, 0) == ((0, 3, VALID, 0, 0), (3, 8, RESERVED, 0, -1))
-
-
-def test_a_state_and_a_run_that_has_not_ended_have_no_cells() -> None:
     state = Cache("h", "h", "h_out", "state", None, [CacheRun(1, 1, 0, 64, 1)])
     assert cells(state, 0) == cells(state, 1) == ()
     assert entries_of(state) == 1

@@ -17,10 +17,10 @@ from kvviz.errors import KvvizError
 from kvviz.ggml.graph.context import Context
 from kvviz.ggml.order.what_if import reorder
 from kvviz.report.declared_findings import NONE_HIDDEN
-from kvviz.trace.schema.regions import Region, overlap, spans
 from kvviz.view.drawing.hazard_picture import PAIR_TEXTS, WIDTH, headline, hidden_pair_svg
 from kvviz.view.page_data import payload_report
 from kvviz.view.page_data.payload import Payloads, decode, payload
+from tests.explain.test_order_change import legal_order
 from tests.ggml.attention_layer import AttentionLayer, LayerForm
 from tests.ggml.seed_graphs import kv
 
@@ -47,18 +47,6 @@ def columns_of_a_transposed_cache(name: str = "v") -> Any:
     k, row = ctx.new_tensor("f32", 4, 8, name="k"), ctx.new_tensor("f32", 4, 2, name="k_cur")
     graph.expand(ctx.cpy(row, ctx.view_2d(k, 4, 2, 16, 0)))
     return graph.expand(ctx.cont(ctx.view_2d(k, 4, 4, 16, 64)))
-
-
-def backwards(graph: Any) -> list[int]:
-    """The last node that may run first, and so on: the order that the edges allow and that is least like the list."""
-    places = {node: i for i, node in enumerate(graph.nodes)}
-    waits = [{places[source] for source in node.src if source in places} - {i} for i, node in enumerate(graph.nodes)]
-    order: list[int] = []
-    left = set(places.values())
-    while left:
-        order.append(max(i for i in left if not waits[i] & left))
-        left.remove(order[-1])
-    return order
 
 
 def told(trace: Any) -> tuple[dict[str, Any], dict[str, np.ndarray], list[dict[str, str]]]:
@@ -109,7 +97,7 @@ def test_a_conflict_that_only_a_coarse_look_sees_is_told_as_none() -> None:
 def test_another_order_breaks_nothing_where_no_byte_is_shared() -> None:
     # given a recorded shift of a cache: columns that lie between each other, and share none
     graph = kvviz.ggml.load(GGML / "old_smollm2_cpy_fa_off_defrag.jsonl.gz").graphs[-2]
-    trace = reorder(graph, backwards(graph)).trace
+    trace = reorder(graph, legal_order(graph, 1)).trace
     assert kvviz.hazards(trace) == ()
     assert any(hazard.broken for hazard in kvviz.hazards(trace, "range"))
     header, columns, _ = told(trace)
@@ -117,13 +105,10 @@ def test_another_order_breaks_nothing_where_no_byte_is_shared() -> None:
     assert {payload_report.PAIR_STATES[state] for state in columns["pair.state"]} == {"false"}
 
 
-def test_a_read_ahead_of_its_write_keeps_its_sentence() -> None:
+def test_bars_are_to_scale_and_beside_them_stands_who_does_what() -> None:
     (texts,) = told(kv(read_first=True).graph.trace)[2]
     assert texts["headline"] == "Nothing but the order of the list keeps this write behind that read"
     assert (texts["does1"], texts["does2"]) == ("step 1 reads", "step 3 writes")
-
-
-def test_bars_are_to_scale() -> None:
     # A root of 128 bytes over the bar: 8 rows of 16 bytes, of which row 3 and row 4 are written.
     (texts,) = told(kv().graph.trace)[2]
     scale = (WIDTH - 48) / 128
@@ -134,14 +119,9 @@ def test_bars_are_to_scale() -> None:
     assert texts["span1"] == "bytes 48 to 80" and texts["shared"] == "shared: 32 B"
 
 
-def test_of_very_many_pairs_the_first_are_told_and_the_others_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(payload_report, "MOST_PAIRS", 4)
-    header, columns, texts = told(decoded(3))
-    assert len(columns["pair.first"]) == len(texts) == 4
-    assert header["hazards"]["total"] == 6
-
-
-def test_steps_that_are_not_told_have_no_pairs() -> None:
+def test_too_many_pairs_are_counted_and_of_steps_that_are_not_told_there_are_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     trace = decoded(4)
     header, columns = decode(Payloads(trace, [1]).encode())
     (run,) = [run for run in header["runs"] if run["last"] > run["first"]]
@@ -149,6 +129,9 @@ def test_steps_that_are_not_told_have_no_pairs() -> None:
     # Places among the steps that are told, not numbers.
     number = run["from"] - run["first"]
     assert [int(step) + number for step in columns["pair.second"]] == [h.second for h in kvviz.hazards(trace, run=1)]
+    monkeypatch.setattr(payload_report, "MOST_PAIRS", 4)
+    header, columns, texts = told(decoded(3))
+    assert len(columns["pair.first"]) == len(texts) == 4 and header["hazards"]["total"] == 6
 
 
 def test_a_trace_without_hidden_pairs_says_so_and_still_tells_what_the_graph_orders() -> None:
@@ -205,16 +188,11 @@ def test_a_trace_without_declared_accesses_has_its_pairs_when_they_are_wanted() 
     found = {(h.first, h.second, h.bytes) for h in kvviz.hazards(trace)}
     assert found and found == set(zip(*(columns[f"pair.{name}"].tolist() for name in ("first", "second", "exact"))))
     assert header["hazards"]["counts"][0] == len(kvviz.hazards(trace))
-    # and an exported page has them if it is asked
+    # and an exported page has them if it is asked, and a debugger when its page asks
     assert len(trace.to_html(hazards=True)) > len(trace.to_html())
-
-
-def test_a_debugger_sends_the_pairs_when_its_page_asks() -> None:
-    trace = kvviz.decode(kvviz.load(STORYTELLER), [1], 1, progress=False)
     debugger = kvviz.debug(trace)
-    assert "hazards" not in decode(debugger.payload)[0]
     debugger._answer({"do": "hazards"})
-    assert decode(debugger.payload)[0]["hazards"]["total"] >= len(kvviz.hazards(trace))
+    assert decode(debugger.payload)[0]["hazards"]["total"] >= len(found)
 
 
 # -- the picture ------------------------------------------------------------------------------------------------------
@@ -222,8 +200,7 @@ def test_a_debugger_sends_the_pairs_when_its_page_asks() -> None:
 
 def test_the_picture_is_one_document_that_needs_nothing() -> None:
     trace = decoded(1)
-    (key, value) = kvviz.hazards(trace)
-    for hazard in (key, value):
+    for hazard in kvviz.hazards(trace):
         svg = hidden_pair_svg(trace, hazard)
         root = ElementTree.fromstring(svg)
         assert (root.get("width"), root.get("viewBox")) == ("800", "0 0 800 452")
@@ -238,63 +215,26 @@ def test_the_picture_is_one_document_that_needs_nothing() -> None:
 
 def test_names_of_any_kind_stay_text() -> None:
     graph = columns_of_a_transposed_cache(HOSTILE)
-    trace = graph.trace
-    hazard = kvviz.hazards(trace, level="range")[0]
+    hazard = kvviz.hazards(graph.trace, level="range")[0]
     svg = hidden_pair_svg(graph, hazard)
     root = ElementTree.fromstring(svg)
     assert "<script" not in svg and 'k"]}</text>' in "".join(root.itertext())
-    page = trace.to_html()
-    assert "<script>alert(1)" not in page
-
-
-def test_long_names_are_cut_to_their_places() -> None:
+    assert "<script>alert(1)" not in graph.trace.to_html()
+    # and long ones are cut to their places
     graph = columns_of_a_transposed_cache("blk.0." * 60)
     (hazard,) = kvviz.hazards(graph, level="range")
     root = ElementTree.fromstring(hidden_pair_svg(graph, hazard))
     assert all(len(node.text or "") <= 130 for node in root.iter("{http://www.w3.org/2000/svg}text"))
 
 
-def test_a_broken_pair_is_drawn_solid_with_a_cross() -> None:
+def test_a_broken_pair_is_drawn_solid_with_a_cross_and_an_ordered_one_is_told_as_that() -> None:
     trace = kv().graph.trace
     (found,) = kvviz.hazards(trace)
     broken = replace(found, kind="WAR", broken=True)
     svg = hidden_pair_svg(trace, broken)
     assert "stroke-dasharray" not in svg and "l18 18m0 -18l-18 18" in svg
     assert "This read comes after its bytes were overwritten" in svg
-
-
-def test_a_pair_that_the_graph_orders_is_told_as_ordered() -> None:
-    trace = kv().graph.trace
+    with pytest.raises(KvvizError, match="steps 1 and 99"):
+        hidden_pair_svg(trace, replace(found, second=99))
     ordered = next(h for h in kvviz.hazards(decoded(1), ordered=True) if h.ordered)
     assert headline(ordered) == "A path of the graph keeps these two in order"
-    with pytest.raises(KvvizError, match="steps 1 and 99"):
-        (found,) = kvviz.hazards(trace)
-        hidden_pair_svg(trace, replace(found, second=99))
-
-
-def test_runs_of_bytes_are_those_that_the_elements_take() -> None:
-    rng = np.random.default_rng(7)
-    for _ in range(300):
-        one, two = (_random_region(rng) for _ in range(2))
-        mine, theirs = _bytes(one), _bytes(two)
-        assert _filled(spans(one)) == mine
-        both = spans(one, two)
-        assert _filled(both) == mine & theirs and len(mine & theirs) == overlap(one, two)
-        assert both is not None and all(a[1] <= b[0] for a, b in pairwise(both))
-
-
-def _random_region(rng: np.random.Generator) -> Region:
-    shape = tuple(int(n) for n in rng.integers(1, 5, size=rng.integers(1, 4)))
-    strides = tuple(int(n) for n in rng.choice([2, 4, 6, 8, 16, 24, 40], size=len(shape)))
-    return Region(int(rng.integers(0, 40)), shape, strides, np.dtype("float16"))
-
-
-def _bytes(region: Region) -> set[int]:
-    starts = {region.offset}
-    for n, stride in zip(region.shape, region.strides):
-        starts = {start + i * stride for start in starts for i in range(n)}
-    return {start + i for start in starts for i in range(2)}
-
-
-def _filled(runs: Any) -> set[int]:
-    return {byte for low, high in runs for byte in range(low, high)}

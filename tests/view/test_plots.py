@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import combinations
 from typing import Any
 
@@ -19,17 +19,13 @@ from kvviz.view.charts import heat_cells, plots
 from kvviz.view.charts.chart_axes import MOST_POINTS, thinned, unit_of
 from kvviz.view.charts.heat_cells import STATES, cells
 from tests.decode import small
-from tests.graph.build import model, node
+from tests.engine.graphs import graph_of
 from tests.view.conftest import STORYTELLER
 
 CHARTS = [plots.memory, plots.cache, plots.copies, plots.lifetimes]
 
 
-@pytest.fixture(autouse=True)
-def no_figures() -> Iterator[None]:
-    plt.close("all")
-    yield
-    plt.close("all")
+pytestmark = pytest.mark.usefixtures("no_figures")
 
 
 def extents(ax: Any) -> dict[str, Any]:
@@ -44,25 +40,17 @@ def extents(ax: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("chart", CHARTS)
-def test_a_chart_draws_on_the_axes_that_it_is_given_and_returns_them(chart: Callable, trace: Trace) -> None:
+def test_a_chart_draws_on_the_axes_that_it_is_given_or_on_its_own_and_no_text_covers_another(
+    chart: Callable, trace: Trace
+) -> None:
     ax = Figure().subplots()
     assert chart(trace, ax=ax) is ax
     assert ax.has_data() or ax.texts
     assert plt.get_fignums() == []
-
-
-@pytest.mark.parametrize("chart", CHARTS)
-def test_a_chart_of_its_own_is_one_figure(chart: Callable, decoded: Trace) -> None:
-    ax = chart(decoded)
+    ax = chart(trace)
     assert plt.get_fignums() == [ax.figure.number]
-    assert ax.get_ylabel() or chart is plots.lifetimes
-
-
-@pytest.mark.parametrize("chart", CHARTS)
-def test_no_text_covers_another(chart: Callable, trace: Trace) -> None:
-    boxes = extents(chart(trace))
-    hits = [(a, b) for (a, x), (b, y) in combinations(boxes.items(), 2) if x.padded(-1).overlaps(y.padded(-1))]
-    assert hits == []
+    boxes = extents(ax)
+    assert not [(a, b) for (a, x), (b, y) in combinations(boxes.items(), 2) if x.padded(-1).overlaps(y.padded(-1))]
 
 
 @pytest.mark.parametrize("chart", CHARTS)
@@ -80,23 +68,21 @@ def test_the_memory_curve_is_the_live_bytes_of_every_step_and_its_peak_is_named(
     ax = plots.memory(decoded)
     curve = ax.get_lines()[0]
     live = np.array([step.live_bytes for step in decoded.steps])
-    unit = {"[kB]": 1e3, "[B]": 1, "[MB]": 1e6}[ax.get_ylabel().split()[-1]]
-    assert np.allclose(np.asarray(curve.get_ydata()) * unit, live)
+    assert np.allclose(np.asarray(curve.get_ydata()) * unit_of_axis(ax), live)
     at = int(live.argmax())
     (note,) = [t.get_text() for t in ax.texts if t.get_text().startswith("peak")]
     assert f"step {at:,}" in note and decoded.steps[at].op_type in note
 
 
-def test_where_weights_are_most_of_it_the_axis_starts_at_them_and_says_so(decoded: Trace) -> None:
+def test_where_weights_are_most_of_it_the_axis_starts_at_them_and_else_at_nothing(
+    decoded: Trace, looping: Trace
+) -> None:
     weights = sum(s.capacity for s in decoded.storages if s.origin == "weights")
     assert weights * 2 > max(step.live_bytes for step in decoded.steps)
     ax = plots.memory(decoded)
     assert "axis starts at the weights" in ax.get_title(loc="left")
     assert ax.get_ylim()[0] == pytest.approx(weights / 1e3)
     assert [line.get_transform() for line in ax.get_lines()].count(ax.transAxes) == 1  # the mark of the break
-
-
-def test_where_weights_are_little_the_axis_starts_at_nothing(looping: Trace) -> None:
     ax = plots.memory(looping)
     assert ax.get_ylim()[0] == 0
     assert ax.transAxes not in [line.get_transform() for line in ax.get_lines()]
@@ -112,12 +98,13 @@ def test_the_cache_chart_shows_rows_reserved_and_valid(decoded: Trace) -> None:
     assert len(lines) == 2, "equal caches are drawn once"
 
 
-def test_the_bars_of_copies_add_up_to_what_was_written(copying: Trace) -> None:
-    ax = plots.copies(copying)
-    copied, rest = (sum(bar.get_height() for bar in bars) for bars in ax.containers)
-    unit = {"[kB]": 1e3, "[B]": 1, "[MB]": 1e6}[ax.get_ylabel().split()[-1]]
-    assert copied * unit == pytest.approx(copying.bytes_copied)
-    assert rest * unit == pytest.approx(copying.bytes_written - copying.bytes_copied)
+def test_the_bars_of_copies_add_up_to_what_was_written_and_a_closed_form_lies_over_them(copying: Trace) -> None:
+    ax = plots.copies(copying, closed=lambda run: 1000.0 * run)
+    copied, rest = (unit_of_axis(ax) * sum(bar.get_height() for bar in bars) for bars in ax.containers)
+    assert copied == pytest.approx(copying.bytes_copied)
+    assert rest == pytest.approx(copying.bytes_written - copying.bytes_copied)
+    (line,) = ax.get_lines()
+    assert np.allclose(np.asarray(line.get_ydata()) * unit_of_axis(ax), [0, 1000, 2000, 3000])
 
 
 def test_lifetimes_show_the_largest_buffers_from_birth_to_death(copying: Trace) -> None:
@@ -175,21 +162,9 @@ def closed_form(trace: Trace) -> list[float]:
     return [float(one * (count if run else 0)) for run, count in enumerate(rows)]
 
 
-@pytest.mark.parametrize("chart", SEVERAL)
-def test_several_traces_share_one_axes(chart: Callable, ways: dict[str, Trace]) -> None:
-    ax = Figure().subplots()
-    assert chart(ways, ax=ax) is ax
-    names = " ".join(text.get_text() for text in ax.get_legend().get_texts())
-    assert all(name.replace("$", r"\$") in names for name in ways)
-    assert plt.get_fignums() == []
-
-
 def curve(ax: Any, name: str) -> np.ndarray:
     """Numbers of the line that stands for a trace."""
-    legend = ax.get_legend()
-    texts = [text.get_text() for text in legend.get_texts()]
-    place = next(i for i, text in enumerate(texts) if name in text.split(", "))
-    colour, marker = (getattr(legend.legend_handles[place], f"get_{what}")() for what in ("color", "marker"))
+    colour, marker = handles_of(ax)[name]
     (line,) = [one for one in ax.get_lines() if one.get_color() == colour and one.get_marker() == marker]
     return np.asarray(line.get_ydata()) * unit_of_axis(ax)
 
@@ -229,32 +204,26 @@ def test_rows_of_several_traces_are_those_of_their_first_cache(ways: dict[str, T
     assert reserved == {tuple(told.capacity for told in trace.caches[0].runs) for trace in ways.values()}
 
 
-def test_equal_curves_are_drawn_once_with_all_their_names(ways: dict[str, Trace]) -> None:
+def test_equal_curves_are_drawn_once_with_all_their_names_and_a_comparison_is_several_traces(
+    ways: dict[str, Trace],
+) -> None:
     ax = plots.copies({"one": ways["copied"], "two": ways["copied"], "other": ways["fixed"]})
     assert [text.get_text() for text in ax.get_legend().get_texts()] == ["one, two", "other"]
+    graph = graph_of("g (float[4] x) => (float[4] y) { a = Relu(x) y = Neg(a) }")
+    found = kvviz.compare(graph, {"x": np.ones(4, np.float32)}, ["ideal", "never"])
+    assert list(handles_of(plots.memory(found))) == ["ideal", "never"]
 
 
 def test_a_trace_looks_the_same_in_every_chart_of_a_figure(ways: dict[str, Trace]) -> None:
     figure = plots.protocols(ways)
-    assert len(figure.axes) == 3
-    for ax in figure.axes:
-        handles = dict(zip((t.get_text() for t in ax.get_legend().get_texts()), ax.get_legend().legend_handles))
-        looks = {name: (h.get_color(), h.get_marker()) for name, h in handles.items()}
-        first = next(look for name, look in looks.items() if name.split(", ")[0] == "copied")
-        assert first == (handles_of(figure.axes[0])["copied"])
+    looks = [handles_of(ax)["copied"] for ax in figure.axes]
+    assert looks == looks[:1] * 3
 
 
 def handles_of(ax: Any) -> dict[str, Any]:
     texts = [text.get_text() for text in ax.get_legend().get_texts()]
     shown = [(h.get_color(), h.get_marker()) for h in ax.get_legend().legend_handles]
     return {name: look for text, look in zip(texts, shown) for name in text.split(", ")}
-
-
-def test_a_comparison_is_several_traces() -> None:
-    graph = kvviz.load(model([node("Relu", "x", "a"), node("Neg", "a", "y")], ["x float 4"], ["y float 4"]))
-    found = kvviz.compare(graph, {"x": np.ones(4, np.float32)}, ["ideal", "never"])
-    ax = plots.memory(found)
-    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["ideal", "never"]
 
 
 def figure_texts(figure: Any) -> list[tuple[str, Any]]:
@@ -316,12 +285,6 @@ def test_traces_without_caches_say_so(looping: Trace) -> None:
     assert [text.get_text() for text in ax.texts] == ["these traces have no caches"]
 
 
-def test_the_closed_form_of_one_trace_lies_over_its_bars(copying: Trace) -> None:
-    ax = plots.copies(copying, closed=lambda run: 1000.0 * run)
-    (line,) = ax.get_lines()
-    assert np.allclose(np.asarray(line.get_ydata()) * unit_of_axis(ax), [0, 1000, 2000, 3000])
-
-
 # -- rows of one cache ------------------------------------------------------------------------------------------------
 
 
@@ -347,8 +310,6 @@ def test_rows_can_be_named_and_what_is_not_there_is_refused(decoded: Trace) -> N
     assert decoded.caches[2].name in plots.rows(decoded, decoded.caches[2].name).get_title(loc="left")
     with pytest.raises(kvviz.KvvizError, match="there is no cache 'nothing'"):
         plots.rows(decoded, "nothing")
-
-
-def test_states_of_rows_differ_in_more_than_their_fill(decoded: Trace) -> None:
+    # states of rows differ in more than their fill
     kinds = {(heat_cells._HATCH[state], heat_cells._inks(state, LIGHT)[1]) for state in STATES}
     assert len(kinds) == len(STATES)

@@ -37,13 +37,21 @@ def some(trace: Trace) -> list[int]:
     return sorted({0, 1, steps // 3, steps // 2, steps - 2, steps - 1})
 
 
-def test_every_picture_is_well_formed_small_and_shows_its_step_once(trace: Trace) -> None:
+def test_every_picture_is_well_formed_small_and_shows_its_step_once_with_all_text_in_its_place(trace: Trace) -> None:
     for index in some(trace):
         svg = picture(trace, index).svg
         found = boxes(svg)
         assert len(svg) < LIMIT
         assert len(found[STATES["running"].about]) == 1
         assert sum(map(len, found.values())) <= LARGEST_BLOCK
+        for group in (group for groups in found.values() for group in groups):
+            rect, op = group.find(f"{SVG}rect"), group.find(f"{SVG}text")
+            assert rect is not None and op is not None
+            assert len(op.text or "") * OP_PITCH <= float(rect.attrib["width"]) - 9
+        root = ET.fromstring(svg)
+        for text in root.iterfind(f"{SVG}text"):
+            pitch = float(text.attrib["font-size"]) * 0.56
+            assert float(text.attrib["x"]) + len(text.text or "") * pitch <= float(root.attrib["width"])
 
 
 def test_nodes_before_the_step_have_run_and_nodes_after_it_have_not() -> None:
@@ -51,16 +59,8 @@ def test_nodes_before_the_step_have_run_and_nodes_after_it_have_not() -> None:
     svg = picture(chain(plain), 2).svg
     told = {state: len(groups) for state, groups in boxes(svg).items()}
     # then: Relu may not touch the caller's array, Neg runs in place, the one after this step is the frontier
-    assert told == {
-        STATES["missed"].about: 1,
-        STATES["in_place"].about: 1,
-        STATES["running"].about: 1,
-        STATES["frontier"].about: 1,
-        STATES["waiting"].about: 1,
-    }
-
-
-def test_a_state_is_never_told_by_hue_alone() -> None:
+    assert told == {STATES[name].about: 1 for name in ("missed", "in_place", "running", "frontier", "waiting")}
+    # a state is never told by hue alone
     letters = [look.letter for look in STATES.values() if look.letter]
     assert len(set(letters)) == len(letters)
     plain_ones = [look for look in STATES.values() if not look.letter]
@@ -76,33 +76,13 @@ def test_hostile_names_change_nothing_but_the_label() -> None:
     assert len(hostile) < len(tame) + 2000
 
 
-def test_text_stays_inside_its_box(decoded: Trace) -> None:
-    for index in some(decoded):
-        for groups in boxes(picture(decoded, index).svg).values():
-            for group in groups:
-                rect, op = group.find(f"{SVG}rect"), group.find(f"{SVG}text")
-                assert rect is not None and op is not None
-                assert len(op.text or "") * OP_PITCH <= float(rect.attrib["width"]) - 9
-
-
-def test_no_text_runs_over_the_edge(trace: Trace) -> None:
-    for index in some(trace):
-        root = ET.fromstring(picture(trace, index).svg)
-        width = float(root.attrib["width"])
-        for text in root.iterfind(f"{SVG}text"):
-            pitch = float(text.attrib["font-size"]) * 0.56
-            assert float(text.attrib["x"]) + len(text.text or "") * pitch <= width
-
-
 def test_a_notebook_that_is_not_trusted_can_show_it(decoded: Trace) -> None:
     shown = picture(decoded)
     html = shown._repr_html_()
     head, _, rest = html.partition("base64,")
     assert head.startswith("<img ") and "<svg" not in html
     assert base64.b64decode(rest.partition('"')[0]).decode() == str(shown)
-
-
-def test_it_can_be_read_on_a_dark_page_because_it_brings_its_own_ground(decoded: Trace) -> None:
+    # on a dark page, too, because it brings its own ground
     ground = next(ET.fromstring(picture(decoded).svg).iter(f"{SVG}rect"))
     assert ground.attrib["fill"] == LIGHT.ground
     assert "opacity" not in ground.attrib
@@ -122,14 +102,9 @@ def test_lines_are_broken_at_blanks_and_never_too_long(text: str) -> None:
         assert " ".join(lines).split() == text.split()
 
 
-def test_the_png_is_small_and_as_wide_as_a_notebook(trace: Trace) -> None:
-    data = still(trace)
-    width = int.from_bytes(data[16:20], "big")
-    assert data.startswith(b"\x89PNG\r\n") and len(data) < LIMIT
-    assert width == 900
-
-
-def test_no_sentence_of_the_png_runs_out_at_its_edge(decoded: Trace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_png_is_small_and_no_sentence_runs_out_at_its_edge(decoded: Trace, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = still(decoded)
+    assert data.startswith(b"\x89PNG\r\n") and len(data) < LIMIT and int.from_bytes(data[16:20], "big") == 900
     # given sentences of wide letters, the last of which is bold
     monkeypatch.setattr(png, "sentence", lambda step, _: f"Concat copied {'W' * 20 * (step.index % 7 + 1)} to B1")
     pixels = imread(io.BytesIO(still(decoded)))

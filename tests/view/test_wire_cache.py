@@ -44,12 +44,11 @@ def test_every_cell_of_every_cache_entry_and_run_is_told(trace: kvviz.Trace) -> 
                 assert told_cells(head, col, stream, run) == list(cells(cache, run, entry))
 
 
-def test_a_trace_without_caches_sends_nothing_of_them(looping: kvviz.Trace) -> None:
-    assert cache_payload(looping) == b""
-
-
-def test_meters_are_those_of_the_trace(trace: kvviz.Trace) -> None:
+def test_meters_and_warnings_are_those_of_the_trace(trace: kvviz.Trace) -> None:
     head, col = unpack(cache_payload(trace))
+    assert [(trace.caches[w["cache"]].input, w["run"], w["kind"], w["text"]) for w in head["warnings"]] == [
+        (w.cache, w.run, w.kind, w.sentence) for w in cache_warnings(trace)
+    ]
     runs = len(head["runs"])
     for i, cache in enumerate(trace.caches):
         for run, meters in enumerate(cache.runs):
@@ -61,27 +60,17 @@ def test_meters_are_those_of_the_trace(trace: kvviz.Trace) -> None:
                     assert told == getattr(meters, name)
 
 
-def test_warnings_are_told_with_the_cache_that_they_are_about(trace: kvviz.Trace) -> None:
-    head, _ = unpack(cache_payload(trace))
-    found = cache_warnings(trace)
-    assert [(trace.caches[w["cache"]].input, w["run"], w["kind"], w["text"]) for w in head["warnings"]] == [
-        (w.cache, w.run, w.kind, w.sentence) for w in found
-    ]
-
-
-def test_caches_of_one_history_share_it(decoded: kvviz.Trace) -> None:
+def test_caches_of_one_history_share_it_and_each_tells_the_bytes_of_a_row(
+    decoded: kvviz.Trace, looping: kvviz.Trace
+) -> None:
     head, col = unpack(cache_payload(decoded))
     assert len(decoded.caches) > 1
     assert {tuple(cache["streams"]) for cache in head["caches"]} == {(0,)}
     assert len(col["cell.at"]) == len(decoded.runs) + 1
-
-
-def test_the_bytes_of_a_row_are_told_where_the_runs_tell_them(decoded: kvviz.Trace) -> None:
-    head, _ = unpack(cache_payload(decoded))
     for cache, told in zip(decoded.caches, head["caches"], strict=True):
-        shape = decoded.outputs[cache.output].shape
-        rows = shape[cache.axis or 0]
-        assert told["unit"] == decoded.outputs[cache.output].nbytes // rows
+        array = decoded.outputs[cache.output]
+        assert told["unit"] == array.nbytes // array.shape[cache.axis or 0]
+    assert cache_payload(looping) == b""
 
 
 def test_4096_rows_over_512_runs_are_a_few_kilobytes(decoded: kvviz.Trace, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,7 +87,3 @@ def test_4096_rows_over_512_runs_are_a_few_kilobytes(decoded: kvviz.Trace, monke
     monkeypatch.setattr(decoded, "caches", caches)
     monkeypatch.setattr(decoded, "runs", decoded.runs[:1] * 512)
     assert len(cache_payload(decoded)) < 40_000
-
-
-def test_the_same_caches_give_the_same_bytes(trace: kvviz.Trace) -> None:
-    assert cache_payload(trace) == cache_payload(trace)

@@ -13,10 +13,8 @@ from hypothesis import strategies as st
 import kvviz
 from kvviz.decode.token_loop import DecodeSession
 from kvviz.errors import KvvizError
-from kvviz.trace.writer import Writer
 from kvviz.view.page_data import payload_runs
 from kvviz.view.page_data.payload import Payloads, decode, payload
-from kvviz.view.page_data.payload import decode as unpacked
 from kvviz.view.page_data.payload_cache_rows import cache_payload
 from kvviz.view.page_data.payload_runs import few_runs
 from tests.engine.graphs import graph_of
@@ -76,11 +74,8 @@ def test_the_runs_in_between_stay_while_a_recording_goes_on(count: int, size: in
     assert now - {count - 1} <= then or then - {count} <= now
 
 
-def test_one_run_is_told_however_long_it_is() -> None:
-    assert few_runs(runs_of([500_000])) is None
-
-
 def test_512_runs_are_told_in_a_few_of_them_and_all_their_totals(long: kvviz.Trace) -> None:
+    assert few_runs(runs_of([500_000])) is None, "one run is told however long it is"
     told = Payloads(long).encode(lazy=True)
     head, col = decode(told)
     assert len(long.steps) > 280_000 and len(told) < 1 * MB
@@ -93,9 +88,7 @@ def test_512_runs_are_told_in_a_few_of_them_and_all_their_totals(long: kvviz.Tra
         totals = [told_run[key] for key in ("peak", "copied", "written", "allocated")]
         assert totals == [run.peak_bytes, run.bytes_copied, run.bytes_written, run.bytes_allocated]
     assert [len(cache["valid"]) for cache in head["caches"]] == [512] * len(long.caches)
-
-
-def test_all_steps_of_60_000_are_under_8_mb(long: kvviz.Trace) -> None:
+    # and all steps of 60,000 are under 8 MB
     most = range(512)[: payload_runs.BUDGET // 554]
     told = Payloads(long, most).encode(lazy=True)
     assert len(decode(told)[1]["step.node"]) > 59_000
@@ -116,9 +109,7 @@ def test_steps_of_a_told_run_are_those_of_the_whole_recording(decoded: kvviz.Tra
     # frames are numbered by their places, and are those of these runs only
     assert sorted(set(some["frame.run"].tolist())) == [1, 3]
     assert np.array_equal(some["frame.run"][some["step.frame"]], every["frame.run"][every["step.frame"][kept]])
-
-
-def test_a_storage_that_no_told_step_knows_keeps_its_number_only(decoded: kvviz.Trace) -> None:
+    # a storage that no told step knows keeps its number only
     _, col = decode(payload(decoded, detail={3}))
     used = {*col["out.storage"].tolist(), *col["bind.storage"].tolist(), *col["free.storage"].tolist()}
     assert len(col["storage.capacity"]) == len(decoded.storages)
@@ -142,13 +133,8 @@ def test_a_run_that_is_asked_for_is_told_and_the_last_few_are_kept(long: kvviz.T
     assert [run["last"] > run["first"] for run in head["runs"]][20:61:10] == [False, True, True, True, True]
     assert payloads.kept == sorted(payloads.kept) and len(payloads.kept) == len(col["step.node"])
     assert payloads.kept[head["runs"][40]["first"]] == long.runs[40].first
-
-
-def test_what_is_not_there_is_refused_in_a_sentence(decoded: kvviz.Trace) -> None:
-    payloads = Payloads(decoded)
-    with pytest.raises(KvvizError, match="run 9 does not exist; there are 4"):
-        payloads.show(9)
-    assert not payloads.show(2)
+    with pytest.raises(KvvizError, match="run 999 does not exist; there are 512"):
+        payloads.show(999)
 
 
 @pytest.mark.usefixtures("short_budget")
@@ -188,25 +174,18 @@ def test_the_diagnosis_of_a_long_recording_waits_until_it_is_asked_for(decoded: 
         assert decoded.steps[group["step"]].op_type == group["op"]
 
 
-def test_times_travel_with_their_lanes() -> None:
+def test_times_travel_with_their_lanes(decoded: kvviz.Trace) -> None:
     header, columns = decode(payload(two_lanes()))
     lanes = [header["strings"][lane] for lane in columns["time.lane"]]
     assert lanes == ["transfer", "queue 0", "transfer", "queue 0", "queue 0"]
     assert columns["time.step"].tolist() == [0, 1, 2, 3, 4]
     assert columns["time.start"].tolist() == [0, 4, 5, 9, 11]
     assert columns["time.end"].tolist() == [4, 9, 8, 11, 15]
-
-
-def test_a_free_that_was_refused_is_told_and_one_that_was_done_is_not() -> None:
-    header, columns = decode(payload(two_lanes()))
+    # a free that was refused is told, and one that was done is not
     assert columns["refused.step"].tolist() == [3] and columns["refused.storage"].tolist() == [0]
     assert header["strings"][columns["refused.why"][0]] == "a program that was submitted reads it"
-
-
-def test_a_recording_whose_time_is_the_step_number_has_neither() -> None:
-    w = Writer("one op")
-    w.op("NEW", outputs=[w.value("x", (2,), "float32")])
-    assert not [name for name in decode(payload(w.finish()))[1] if name.startswith(("time.", "refused."))]
+    # and a recording whose time is the step number has neither
+    assert not [name for name in decode(payload(decoded))[1] if name.startswith(("time.", "refused."))]
 
 
 CONCAT = (
@@ -222,17 +201,16 @@ def test_a_single_run_says_how_many_rows_its_past_had(rows: int, capacity: int |
     feeds = {"past": past, "new": np.ones((1, 1, 8), np.float32)}
     trace = kvviz.run(graph_of(CONCAT), feeds, donate=["past"] * donate)
     room = capacity if capacity and donate else rows
-    (cache,) = unpacked(payload(trace))[0]["caches"]
+    (cache,) = decode(payload(trace))[0]["caches"]
     assert cache["given"] == [rows, room] and cache["valid"] == [rows + 1]
-    assert unpacked(cache_payload(trace))[0]["caches"][0]["given"] == [rows, room]
+    assert decode(cache_payload(trace))[0]["caches"][0]["given"] == [rows, room]
 
 
-def test_what_lies_beside_a_past_in_a_larger_buffer_is_no_room_of_it() -> None:
+def test_what_lies_beside_a_past_in_a_larger_buffer_is_no_room_and_a_decode_begins_with_no_rows(
+    decoded: kvviz.Trace,
+) -> None:
     big = np.ones((1, 9, 8), np.float32)
     trace = kvviz.run(graph_of(CONCAT), {"past": big[:, :5], "new": np.ones((1, 1, 8), np.float32)})
-    (cache,) = unpacked(payload(trace))[0]["caches"]
+    (cache,) = decode(payload(trace))[0]["caches"]
     assert cache["given"] == [5, 5]
-
-
-def test_a_decode_begins_with_no_rows(decoded: kvviz.Trace) -> None:
-    assert all(cache["given"][0] == 0 for cache in unpacked(payload(decoded))[0]["caches"])
+    assert all(cache["given"][0] == 0 for cache in decode(payload(decoded))[0]["caches"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from onnx import parser
 
 import kvviz
 from kvviz.trace.value_numbers import BINS, NAN, SHADES
@@ -13,13 +12,11 @@ from kvviz.view.export import to_html
 from kvviz.view.page_data.packed_columns import unpack
 from kvviz.view.page_data.payload_values import values_payload
 from kvviz.widget import Debugger
+from tests.engine.graphs import graph_of
 from tests.outside.told import loaded
 from tests.view.conftest import STORYTELLER
 
-BROKEN = """<ir_version: 10, opset_import: ["" : 21]> g (float[3] x) => (float[3] y) {
-    a = Neg (x)
-    r = Sqrt (a)
-    y = Exp (r) }"""
+BROKEN = "g (float[3] x) => (float[3] y) { a = Neg (x) r = Sqrt (a) y = Exp (r) }"
 
 
 @pytest.fixture(scope="module")
@@ -38,40 +35,26 @@ def test_all_columns_are_told_as_they_are(trace: kvviz.Trace) -> None:
         assert np.frombuffer(have, dtype).reshape(-1, width).tobytes() == want.tobytes(), name
     assert head["about"] == trace.values.about() and head["budget"] == 10_000_000
     assert head["codes"] | {"bins": BINS, "nan": NAN, "shades": SHADES} == head["codes"]
-
-
-def test_a_trace_that_was_loaded_is_told_in_the_same_bytes(trace: kvviz.Trace) -> None:
+    # and a trace that was loaded is told in the same bytes
     assert values_payload(loaded(trace)) == values_payload(trace)
 
 
-def test_the_first_nan_is_told_with_its_step_and_op() -> None:
-    broken = kvviz.run(kvviz.load(parser.parse_model(BROKEN)), {"x": np.array([1, 2, 3], np.float32)})
-    broken.summarise()
-    head, _ = unpack(values_payload(broken))
-    first = head["first"]
-    assert first["nan"]["step"] == 1 and first["nan"]["value"] == "r" and first["nan"]["text"].startswith("Sqrt ")
-    assert first["inf"] is None
-
-
-def test_without_values_nothing_is_told() -> None:
-    plain = kvviz.run(kvviz.load(parser.parse_model(BROKEN)), {"x": np.array([1, 2, 3], np.float32)})
-    assert values_payload(plain) == b""
-    assert "kvviz-value_data" not in to_html(plain)
-    assert "kvviz-value_data" in to_html(plain, values="1 kB") and plain.values is not None
-
-
-def test_the_page_can_ask_for_values() -> None:
-    plain = kvviz.run(kvviz.load(parser.parse_model(BROKEN)), {"x": np.array([1, 2, 3], np.float32)})
+def test_values_are_told_once_the_page_asks_and_where_the_first_nan_is() -> None:
+    graph, x = graph_of(BROKEN), np.array([1, 2, 3], np.float32)
+    plain = kvviz.run(graph, {"x": x})
+    assert values_payload(plain) == b"" and "kvviz-value_data" not in to_html(plain)
     debugger = Debugger(plain)
     assert debugger.value_data == b""
     debugger._receive(debugger, {"do": "summarise"}, [])
-    assert unpack(debugger.value_data)[0]["first"]["nan"]["step"] == 1
+    first = unpack(debugger.value_data)[0]["first"]
+    assert first["nan"]["step"] == 1 and first["nan"]["value"] == "r" and first["nan"]["text"].startswith("Sqrt ")
+    assert first["inf"] is None
     assert Debugger(plain).value_data == debugger.value_data
+    assert "kvviz-value_data" in to_html(kvviz.run(graph, {"x": x}), values="1 kB")
 
 
 def test_debug_can_be_asked_for_values_at_once() -> None:
     graph = kvviz.load(STORYTELLER / "concat" / "model.onnx")
     debugger = kvviz.debug(graph, prompt=[1, 2, 3], max_new_tokens=3, values="50 kB")
     assert debugger.trace.values is not None and debugger.trace.values.budget == 50_000 and debugger.value_data
-    x = np.ones(3, np.float32)
-    assert kvviz.debug(kvviz.load(parser.parse_model(BROKEN)), {"x": x}, values="1 kB").value_data == b""
+    assert kvviz.debug(graph_of(BROKEN), {"x": np.ones(3, np.float32)}, values="1 kB").value_data == b""
