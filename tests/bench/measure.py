@@ -15,8 +15,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import onnx
-from onnx.reference import ReferenceEvaluator
 
 from kvviz.decode.token_loop import DecodeSession
 from kvviz.graph.model import Graph
@@ -71,11 +69,6 @@ def runtime_turn(run: Callable[[None, Feeds], Any], feeds: Sequence[Feeds]) -> T
 def typical(ends: Sequence[float]) -> float:
     """Median time of the runs but the first."""
     return statistics.median(end - begin for begin, end in itertools.pairwise(ends[1:]))
-
-
-def reference_evaluator(model: str | onnx.ModelProto) -> ReferenceEvaluator:
-    """The reference evaluator of the onnx package."""
-    return ReferenceEvaluator(model)
 
 
 def in_turns(turns: Mapping[str, Turn], rounds: int) -> dict[str, list[float]]:

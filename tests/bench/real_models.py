@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from onnx.reference import ReferenceEvaluator
 
 import kvviz
-from tests.bench.measure import ORT, REFERENCE, reference_evaluator
+from tests.bench.measure import ORT, REFERENCE
 from tests.bench.tell import hold, row
 from tests.ort_session import session_of
 
@@ -54,7 +55,7 @@ def _measured(path: Path) -> tuple[dict[str, list[float]], int]:
         call()
     if _timed(turns[ORT]) < _SECONDS / 100:
         try:
-            evaluator = reference_evaluator(str(path))
+            evaluator = ReferenceEvaluator(str(path))
             if _timed(lambda: evaluator.run(None, feeds)) < _SECONDS / 2:
                 turns[REFERENCE] = lambda: evaluator.run(None, feeds)
         except Exception:
