@@ -11,12 +11,11 @@ import pytest
 
 import kvviz
 from kvviz.errors import KvvizError
-from kvviz.ggml.graph.compute_graph import ComputeGraph
-from kvviz.ggml.graph.context import Context
 from kvviz.ggml.recording.graph_export import describe, export, to_dot, to_json
 from kvviz.ggml.recording.recorded_graphs import RecordedGraph
 from kvviz.view.page_data.payload import decode, payload
 from tests.ggml.recordings import DATA, recording
+from tests.ggml.seed_graphs import kv
 
 PAIRS = [f"seed_{name}" for name in ("never_expanded", "read_first", "set_rows", "write_first")]
 PAIRS += ["cast_shift", "inplace_chain", "tiny_mamba"]
@@ -153,24 +152,16 @@ def test_no_export_of_a_dot_file_claims_to_know_bytes_exactly() -> None:
 WILD = 'k "quoted" | bar \\ {x} <b>&amp;</b></script> naïve\nline'
 
 
-def _seed(name: str = "k") -> ComputeGraph:
-    ctx = Context()
-    k = ctx.new_tensor("f32", 4, 8, name=name, data=0)
-    k_cur = ctx.new_tensor("f32", 4, 2, name="k_cur", data=1)
-    q = ctx.new_tensor("f32", 4, 1, name="q", data=1)
-    write = ctx.cpy(k_cur, ctx.view_2d(k, 4, 2, 16, 48))
-    return ctx.new_graph("seed").expand(write).expand(ctx.set_name(ctx.mul_mat(ctx.view_2d(k, 4, 8, 16, 0), q), "kq"))
-
-
 def test_exports_are_safe_and_have_the_names_as_they_are(tmp_path: Path) -> None:
-    text, plain, wild = to_json(_seed(WILD)), to_dot(_seed()), to_dot(_seed(WILD))
+    graph = kv(name=WILD).graph
+    text, plain, wild = to_json(graph), to_dot(kv().graph), to_dot(graph)
     assert "<" not in text and WILD[:63] in {node["name"] for node in json.loads(text)["nodes"]}
     assert len(wild.splitlines()) == len(plain.splitlines()) and "</script" not in wild
     read = pygraphviz.AGraph(string=wild)
-    assert len(read.nodes()) == len(describe(_seed(WILD))["nodes"])
+    assert len(read.nodes()) == len(describe(graph)["nodes"])
     assert [edge.attr["bytes"] for edge in read.edges() if edge.attr["kind"] == "RAW"] == ["32"]
     labels = {html.unescape(node.attr["label"]) for node in read.nodes()}
     shown = WILD[:63].replace("\\", "\\\\").replace("\n", "\\n")
     assert f"{shown} (f32)\\nNONE [4, 8, 1, 1]" in labels
     with pytest.raises(KvvizError, match=r"\.dot or a \.json file, not to 'graph\.svg'"):
-        export(_seed(), tmp_path / "graph.svg")
+        export(graph, tmp_path / "graph.svg")
