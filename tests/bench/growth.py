@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -13,6 +12,7 @@ import onnx
 
 import kvviz
 from kvviz.report.faces.report_text import report_text
+from tests.bench.measure import seconds
 from tests.bench.tell import hold, row
 from tests.graph.build import graph, model, node
 
@@ -70,9 +70,7 @@ def _best(call: Callable[[], Any]) -> float:
     times = []
     for _ in range(_TRIES):
         gc.collect()
-        start = time.process_time()
-        call()
-        times.append(time.process_time() - start)
+        times.append(seconds(call))
     return max(min(times), 1e-9)
 
 

@@ -71,6 +71,13 @@ def typical(ends: Sequence[float]) -> float:
     return statistics.median(end - begin for begin, end in itertools.pairwise(ends[1:]))
 
 
+def seconds(call: Callable[[], Any]) -> float:
+    """Processor time of a call."""
+    begin = time.process_time()
+    call()
+    return time.process_time() - begin
+
+
 def in_turns(turns: Mapping[str, Turn], rounds: int) -> dict[str, list[float]]:
     """Milliseconds a step of each contestant, round by round; one round before the first is not counted."""
     times: dict[str, list[float]] = {name: [] for name in turns}
