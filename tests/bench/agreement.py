@@ -9,13 +9,7 @@ LIMIT = 100.0
 
 
 def agreement_table() -> bool:
-    """Print what was compared, a line for each model and mode and one for all scenarios.
-
-    Returns
-    -------
-    bool
-        A decision (order, dispatch, positions taken over, identity) is not the recorded one.
-    """
+    """Print what was compared, and say whether a decision (order, dispatch, positions taken, identity) differs."""
     print("\npolicy rten against recordings of rten c7f7bad9: facts compared, or how many agree of how many")
     real = agreement(models())
     small = total(agreement(scenarios()), "scenarios")

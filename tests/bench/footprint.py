@@ -18,14 +18,7 @@ PROMPT = (1, 2, 3, 4)
 
 
 def footprint(model: str, tokens: int) -> dict[str, int]:
-    """What a decode with room for all its rows takes.
-
-    Returns
-    -------
-    dict
-        Bytes: ``imports`` is resident before anything is loaded, ``peak`` is the most that was, ``weights``, ``cache``
-        and ``logits`` are those of the arrays; and the number of ``steps`` written down.
-    """
+    """What a decode with room for all its rows takes: bytes resident before and at the most, those of its arrays."""
     imports = resident("VmRSS")
     graph = kvviz.load(model)
     trace = DecodeSession(graph, list(PROMPT), max_new_tokens=tokens, kv_capacity=len(PROMPT) + tokens).run_to_end()

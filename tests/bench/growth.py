@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import gc
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper
 
 import kvviz
 from kvviz.report.faces.report_text import report_text
+from tests.bench.measure import seconds
 from tests.bench.tell import hold, row
+from tests.graph.build import graph, model, node
 
 LIMIT = 3.0
 SIZES = {"chain": 20_000, "wide": 5_000, "loop": 2_500}
@@ -35,26 +35,21 @@ def growth_table() -> int:
     return over
 
 
-def growth(size: int, measured: Callable[[int], Callable[[], Any]]) -> tuple[float, float]:
-    """Seconds of processor time at a size and at twice the size, of several tries the best."""
-    return _best(measured(size)), _best(measured(2 * size))
-
-
 def made(name: str, size: int) -> Made:
     """A graph of one of the shapes, of about so many ops or with so many iterations, and inputs for it."""
     return {"chain": _chain, "wide": _wide, "loop": _loop}[name](size)
 
 
 def _line(name: str, size: int, measured: Callable[[int], Callable[[], Any]]) -> bool:
-    short, long = growth(size, measured)
+    short, long = _best(measured(size)), _best(measured(2 * size))
     row(name, [f"{size:,}", f"{short:.2f}", f"{long:.2f}"])
     return hold(f"{name}: time(2n) / time(n)", long / short, LIMIT)
 
 
 def _running(name: str, policy: str, size: int) -> Callable[[], Any]:
-    model, inputs = made(name, size)
-    graph = kvviz.load(model)
-    return lambda: kvviz.run(graph, inputs, policy=policy)
+    proto, inputs = made(name, size)
+    loaded = kvviz.load(proto)
+    return lambda: kvviz.run(loaded, inputs, policy=policy)
 
 
 def _looking(name: str, look: Callable[[Any], Any], size: int) -> Callable[[], Any]:
@@ -75,43 +70,31 @@ def _best(call: Callable[[], Any]) -> float:
     times = []
     for _ in range(_TRIES):
         gc.collect()
-        start = time.process_time()
-        call()
-        times.append(time.process_time() - start)
+        times.append(seconds(call))
     return max(min(times), 1e-9)
 
 
 def _chain(size: int) -> Made:
     names = ["x", *(f"v{i}" for i in range(size))]
-    nodes = [helper.make_node("Neg", [names[i]], [names[i + 1]]) for i in range(size)]
-    return _model(nodes, ["x"], names[-1])
+    return _model([node("Neg", names[i], names[i + 1]) for i in range(size)], ["x"], names[-1])
 
 
 def _wide(size: int) -> Made:
     """One value that all read, and one op that reads what each made of it."""
-    nodes = [helper.make_node("Relu", ["x"], [f"a{i}"]) for i in range(size)]
-    nodes += [helper.make_node("Neg", [f"a{i}"], [f"b{i}"]) for i in range(size)]
-    return _model([*nodes, helper.make_node("Sum", [f"b{i}" for i in range(size)], ["y"])], ["x"], "y")
+    nodes = [node("Relu", "x", f"a{i}") for i in range(size)]
+    nodes += [node("Neg", f"a{i}", f"b{i}") for i in range(size)]
+    return _model([*nodes, node("Sum", " ".join(f"b{i}" for i in range(size)), "y")], ["x"], "y")
 
 
 def _loop(size: int) -> Made:
-    value = helper.make_tensor_value_info
-    nodes = [
-        helper.make_node("Identity", ["go"], ["go_on"]),
-        helper.make_node("Add", ["v", "k"], ["w"]),
-        helper.make_node("Neg", ["w"], ["next"]),
-        helper.make_node("ReduceSum", ["next"], ["sum"], keepdims=0),
-    ]
-    inside = [value("i", TensorProto.INT64, []), value("go", TensorProto.BOOL, []), value("v", TensorProto.FLOAT, [8])]
-    outputs = [value("go_on", TensorProto.BOOL, []), *(value(n, TensorProto.FLOAT, None) for n in ("next", "sum"))]
-    body = helper.make_graph(nodes, "body", inside, outputs)
-    times = helper.make_node("Constant", [], ["times"], value_int=size)
-    return _model([times, helper.make_node("Loop", ["times", "", "x"], ["y", "sums"], body=body)], ["x", "k"], "y")
+    inside = [node("Identity", "go", "go_on"), node("Add", "v k", "w"), node("Neg", "w", "next")]
+    inside.append(node("ReduceSum", "next", "sum", keepdims=0))
+    given, made = ["i int64 -", "go bool -", "v float 8"], ["go_on bool -", "next float", "sum float"]
+    times = node("Constant", "", "times", value_int=size)
+    loop = node("Loop", "times - x", "y sums", body=graph(inside, given, made))
+    return _model([times, loop], ["x", "k"], "y")
 
 
 def _model(nodes: list[onnx.NodeProto], inputs: list[str], output: str) -> Made:
-    value = helper.make_tensor_value_info
-    given = [value(name, TensorProto.FLOAT, [8]) for name in inputs]
-    graph = helper.make_graph(nodes, "made", given, [value(output, TensorProto.FLOAT, None)])
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
-    return model, {name: np.ones(8, np.float32) for name in inputs}
+    made = model(nodes, [f"{name} float 8" for name in inputs], [f"{output} float"], opset=21)
+    return made, {name: np.ones(8, np.float32) for name in inputs}

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import tempfile
-import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import kvviz
 from tests.bench.footprint import resident
+from tests.bench.measure import seconds
 from tests.bench.tell import row
 
 STEPS = 1_000_000
@@ -30,24 +28,18 @@ def long_trace() -> None:
     row("", ["now", "goal"])
     with tempfile.TemporaryDirectory() as folder:
         loaded = _through_a_file(trace, Path(folder) / "long.kvviz")
-        row("explain, in words", [f"{_seconds(lambda: repr(loaded.explain())):.2f}", "15"])
+        row("explain, in words", [f"{seconds(lambda: repr(loaded.explain())):.2f}", "15"])
         for text in QUERIES:
-            row(f"find {text[:20]}", [f"{_seconds(partial(loaded.find, text)):.2f}"])
-        row("page", [f"{_seconds(lambda: loaded.to_html(Path(folder) / 'long.html')):.2f}"])
+            row(f"find {text[:20]}", [f"{seconds(partial(loaded.find, text)):.2f}"])
+        row("page", [f"{seconds(lambda: loaded.to_html(Path(folder) / 'long.html')):.2f}"])
 
 
 def _through_a_file(trace: kvviz.Trace, path: Path) -> kvviz.Trace:
     # The peak counts again from what is resident now.
     Path("/proc/self/clear_refs").write_text("5")
     before = resident("VmRSS")
-    row("save", [f"{_seconds(lambda: trace.save(path)):.2f}", "5"])
+    row("save", [f"{seconds(lambda: trace.save(path)):.2f}", "5"])
     row("save: MB of memory", [f"{(resident('VmHWM') - before) / 1e6:.0f}", "60"])
     loaded: list[kvviz.Trace] = []
-    row("load", [f"{_seconds(lambda: loaded.append(kvviz.Trace.load(path))):.2f}", "3"])
+    row("load", [f"{seconds(lambda: loaded.append(kvviz.Trace.load(path))):.2f}", "3"])
     return loaded[0]
-
-
-def _seconds(call: Callable[[], Any]) -> float:
-    begin = time.process_time()
-    call()
-    return time.process_time() - begin

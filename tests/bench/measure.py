@@ -15,8 +15,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import onnx
-from onnx.reference import ReferenceEvaluator
 
 from kvviz.decode.token_loop import DecodeSession
 from kvviz.graph.model import Graph
@@ -73,9 +71,11 @@ def typical(ends: Sequence[float]) -> float:
     return statistics.median(end - begin for begin, end in itertools.pairwise(ends[1:]))
 
 
-def reference_evaluator(model: str | onnx.ModelProto) -> ReferenceEvaluator:
-    """The reference evaluator of the onnx package."""
-    return ReferenceEvaluator(model)
+def seconds(call: Callable[[], Any]) -> float:
+    """Processor time of a call."""
+    begin = time.process_time()
+    call()
+    return time.process_time() - begin
 
 
 def in_turns(turns: Mapping[str, Turn], rounds: int) -> dict[str, list[float]]:

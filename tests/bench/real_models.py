@@ -6,15 +6,16 @@
 from __future__ import annotations
 
 import statistics
-import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from onnx.reference import ReferenceEvaluator
 
 import kvviz
-from tests.bench.measure import ORT, REFERENCE, reference_evaluator
+from tests.bench.measure import ORT, REFERENCE, in_turns, ratio, seconds
 from tests.bench.tell import hold, row
 from tests.ort_session import session_of
 
@@ -35,15 +36,15 @@ def real_models(folder: Path = FOLDER) -> None:
     for path in models:
         with np.errstate(all="ignore"):  # which the reference needs
             found, nodes = _measured(path)
-        ratios.append(statistics.median(a / b for a, b in zip(found[_RUN], found[ORT])))
-        cells = [f"{statistics.median(found[who]) * 1e3:.3f}" if who in found else "" for who in (_RUN, REFERENCE, ORT)]
+        ratios.append(ratio(found, _RUN, ORT))
+        cells = [f"{statistics.median(found[who]):.3f}" if who in found else "" for who in (_RUN, REFERENCE, ORT)]
         row(path.stem[-27:], [str(nodes), *cells, f"{ratios[-1]:.2f}"])
     hold("models out of wheels, median: kvviz.run / onnxruntime", statistics.median(ratios))
 
 
 def _measured(path: Path) -> tuple[dict[str, list[float]], int]:
-    """Seconds of each contestant, in turns, after one run that is not counted; the reference is left out where it has
-    no kernel or would take most of the time."""
+    """Milliseconds of each contestant, in turns; the reference is left out where it has no kernel or would take most of
+    the time."""
     graph = kvviz.load(path)
     feeds, session = kvviz.inputs(graph), session_of(path, rewrite=True)
     turns: dict[str, Callable[[], Any]] = {
@@ -52,23 +53,14 @@ def _measured(path: Path) -> tuple[dict[str, list[float]], int]:
     }
     for call in turns.values():
         call()
-    if _timed(turns[ORT]) < _SECONDS / 100:
+    spent = sum(map(seconds, turns.values()))
+    if seconds(turns[ORT]) < _SECONDS / 100:
         try:
-            evaluator = reference_evaluator(str(path))
-            if _timed(lambda: evaluator.run(None, feeds)) < _SECONDS / 2:
+            evaluator = ReferenceEvaluator(str(path))
+            if seconds(lambda: evaluator.run(None, feeds)) < _SECONDS / 2:
                 turns[REFERENCE] = lambda: evaluator.run(None, feeds)
         except Exception:
             # It raises whatever NumPy raises where a kernel is missing or wrong.
             turns.pop(REFERENCE, None)
-    times: dict[str, list[float]] = {name: [] for name in turns}
-    begin = time.process_time()
-    while len(times[ORT]) < _LEAST or (len(times[ORT]) < _MOST and time.process_time() - begin < _SECONDS):
-        for name, call in turns.items():
-            times[name].append(_timed(call))
-    return times, len(graph.nodes)
-
-
-def _timed(call: Callable[[], Any]) -> float:
-    begin = time.process_time()
-    call()
-    return time.process_time() - begin
+    rounds = max(_LEAST, min(_MOST, int(_SECONDS / max(spent, 1e-9))))
+    return in_turns({name: partial(seconds, call) for name, call in turns.items()}, rounds), len(graph.nodes)

@@ -7,9 +7,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+import onnx
+from onnx import numpy_helper
+from onnx.reference import ReferenceEvaluator
 
 import kvviz
-from tests.bench.decoder import Size, decoder
+from kvviz.graph.model import Graph
 from tests.bench.measure import (
     ALONE,
     OFF,
@@ -22,7 +25,6 @@ from tests.bench.measure import (
     kvviz_turn,
     page_figures,
     ratio,
-    reference_evaluator,
     runtime_turn,
 )
 from tests.bench.tell import hold, row
@@ -31,25 +33,15 @@ from tests.ort_session import session_of
 MODELS = Path(__file__).resolve().parents[2] / "assets" / "models"
 SMALL = ("o01_optimum_llama", "o02_optimum1_merged_gpt2", "storyteller/concat")
 TOKENS = 16
-FEW_OPS = Size(layers=2, hidden=64, heads=4, kv_heads=2, inner=96, vocabulary=96, positions=64)
+LARGE = {"layers": 8, "hidden": 512, "inner": 1536, "vocabulary": 8192, "heads": 8, "kv_heads": 4, "head": 64}
+FEW_OPS = {"layers": 2, "hidden": 64, "inner": 96, "vocabulary": 96, "heads": 4, "kv_heads": 2, "head": 16}
 MADE_PROMPT = [3, 1415, 926, 5358, 979, 3238, 4626, 433]
 
 AGAINST_REFERENCE, ALONE_LIMIT, RECORDING, RECORDING_LARGE = 0.4, 0.4, 2.0, 0.15
 
 
 def everything(rounds: int) -> int:
-    """Measure and print all there is.
-
-    Parameters
-    ----------
-    rounds : int
-        On the small models; the large one gets a third of them.
-
-    Returns
-    -------
-    int
-        Figures over their limit.
-    """
+    """Measure and print; the number of figures over their limit. The large model gets a third of the rounds."""
     print(f"ms of processor time a decode step, one thread, {TOKENS} tokens, median of {rounds} rounds in turns")
     times = {name: small(name, rounds) for name in SMALL}
     made, difference = large(max(rounds // 3, 3))
@@ -95,21 +87,20 @@ def small(name: str, rounds: int) -> Mapping[str, Sequence[float]]:
         ON: kvviz_turn(graph, prompt, TOKENS, record=True),
         OFF: kvviz_turn(graph, prompt, TOKENS, record=False),
         ALONE: runtime_turn(lambda _, feed: kvviz.run(graph, feed), feeds),
-        REFERENCE: runtime_turn(reference_evaluator(_path(name)).run, feeds),
+        REFERENCE: runtime_turn(ReferenceEvaluator(_path(name)).run, feeds),
         ORT: runtime_turn(session_of(Path(_path(name)), rewrite=True).run, feeds),
     }
     return in_turns(turns, rounds)
 
 
 def few_ops(rounds: int) -> Mapping[str, Sequence[float]]:
-    """Times of a graph of some 120 small ops, called again and again, and where the trace is also made each time."""
-    proto = decoder(FEW_OPS)
-    graph = kvviz.load(proto)
+    """Times of a graph of some 130 small ops, called again and again, and where the trace is also made each time."""
+    graph, proto = made_decoder(FEW_OPS)
     feeds = decode_feeds(graph, MADE_PROMPT[:1], TOKENS)
     turns = {
         ALONE: runtime_turn(lambda _, feed: kvviz.run(graph, feed), feeds),
         READ: runtime_turn(lambda _, feed: kvviz.run(graph, feed).peak_bytes, feeds),
-        REFERENCE: runtime_turn(reference_evaluator(proto).run, feeds),
+        REFERENCE: runtime_turn(ReferenceEvaluator(proto).run, feeds),
         ORT: runtime_turn(session_of(proto, rewrite=True).run, feeds),
     }
     return in_turns(turns, rounds)
@@ -117,9 +108,8 @@ def few_ops(rounds: int) -> Mapping[str, Sequence[float]]:
 
 def large(rounds: int) -> tuple[Mapping[str, Sequence[float]], float]:
     """Times of a model made for the purpose, and how far its logits are from onnxruntime's."""
-    proto = decoder(Size())
+    graph, proto = made_decoder(LARGE)
     session = session_of(proto, rewrite=True)
-    graph = kvviz.load(proto)
     feeds = decode_feeds(graph, MADE_PROMPT, TOKENS)
     expected = [session.run(["logits"], feed)[0][:, -1] for feed in feeds]
     found = kvviz.decode(graph, MADE_PROMPT, TOKENS, progress=False).logits
@@ -130,6 +120,17 @@ def large(rounds: int) -> tuple[Mapping[str, Sequence[float]], float]:
         ORT: runtime_turn(session.run, feeds),
     }
     return in_turns(turns, rounds), difference
+
+
+def made_decoder(sizes: Mapping[str, int]) -> tuple[Graph, onnx.ModelProto]:
+    """A Llama of plain ops with random weights, whose cache grows by Concat; of the model, weights are inside."""
+    graph = kvviz.shapes.preset("llama-3-8b", form="concat", dtype="float32", seed=0, positions=256, **sizes)
+    proto = onnx.ModelProto()
+    proto.CopyFrom(graph.proto)
+    for tensor in proto.graph.initializer:
+        if tensor.data_location:
+            tensor.CopyFrom(numpy_helper.from_array(np.asarray(graph.weights[tensor.name]), tensor.name))
+    return graph, proto
 
 
 def _path(name: str) -> str:

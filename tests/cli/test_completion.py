@@ -9,14 +9,14 @@ from kvviz import cli
 from kvviz.cli.options import SHELLS, completion, parser
 
 
-@pytest.mark.parametrize("shell", SHELLS)
-def test_every_command_and_its_options_are_completed(shell: str) -> None:
-    script = completion(parser(), shell)
-    for word in ("demo", "report", "html", "find", "compare", "schema", "lab", "fail-on", "kv-capacity", "chat"):
-        assert word in script
-
-
-def test_bash_offers_what_fits() -> None:
+def test_every_shell_completes_commands_and_options_and_bash_offers_what_fits(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for shell in SHELLS:
+        assert cli.main(["completion", shell]) == 0
+        script = capsys.readouterr().out
+        for word in ("demo", "report", "html", "find", "compare", "schema", "lab", "fail-on", "kv-capacity", "chat"):
+            assert word in script
     bash = shutil.which("bash")
     assert bash is not None
     ask = "COMP_WORDS=(kvviz {words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); _kvviz; echo ${{COMPREPLY[@]}}"
@@ -24,8 +24,3 @@ def test_bash_offers_what_fits() -> None:
         script = completion(parser(), "bash") + ask.format(words=words)
         done = subprocess.run([bash, "-c", script], capture_output=True, text=True, check=True)
         assert done.stdout.split() == [offered]
-
-
-def test_the_command_prints_the_script(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["completion", "zsh"]) == 0
-    assert "bashcompinit" in capsys.readouterr().out

@@ -5,7 +5,6 @@ import json
 import lzma
 import tarfile
 import webbrowser
-from contextlib import redirect_stdout
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -26,24 +25,22 @@ from tests.graph.build import MODELS
 PACKED = Path(storyteller.__file__).parent
 
 
-@pytest.fixture(scope="module")
-def page(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """What the demo wrote to a file, and what it printed."""
-    path = tmp_path_factory.mktemp("demo") / "page.html"
-    told = io.StringIO()
-    with redirect_stdout(told):
-        assert cli.main(["demo", "-o", str(path)]) == 0
-    return path, told.getvalue()
-
-
-def test_the_demo_tells_a_whole_story_and_writes_it_as_a_page(page: tuple[Path, str]) -> None:
-    path, told = page
+def test_the_demo_tells_a_whole_story_and_writes_it_as_a_page(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "page.html"
+    assert cli.main(["demo", "-o", str(path)]) == 0
+    told = capsys.readouterr().out
     assert told.startswith("once upon a time there was a brave owl named rosa .")
     assert told.splitlines()[0].endswith("the end .")
     assert "of past copied" in told and "kv_capacity=" in told
     text = path.read_text("utf-8")
     assert text.startswith("<!doctype html>") and "storyteller" in text
     assert path.stat().st_size < 800_000
+    # what cannot be written is refused before it runs
+    assert cli.main(["demo", "-o", str(tmp_path)]) == 2
+    refused = capsys.readouterr()
+    assert refused.out == "" and "1 of 3" not in refused.err and str(tmp_path) in refused.err
 
 
 def test_the_demo_says_where_it_writes_before_it_runs_and_what_it_does_until_the_end(
@@ -70,37 +67,23 @@ def test_the_demo_says_where_it_writes_before_it_runs_and_what_it_does_until_the
     opened.assert_called_once_with((tmp_path / "kvviz-demo.html").resolve().as_uri())
 
 
-def test_the_demo_refuses_what_cannot_be_written_before_it_runs(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "kvviz-demo.html").mkdir()
-    assert cli.main(["demo"]) == 2
-    told = capsys.readouterr()
-    assert told.out == "" and "1 of 3" not in told.err and "kvviz-demo.html" in told.err
-
-
 def test_the_page_of_the_demo_opens_on_a_tour_where_a_row_joins_a_cache() -> None:
     trace = kvviz.decode(model(), [1, 77, 108], 4, progress=False)
     opening = commands._opening(trace)
     step, cache = trace.steps[opening["step"]], trace.caches[opening["selection"]["id"]]
     assert step.op_type == "Concat" and step.copied == cache.runs[step.run].bytes_copied > 0
     assert len(opening["tour"].stops) == 8
-
-
-def test_a_story_that_ends_at_once_has_no_tour() -> None:
-    trace = kvviz.decode(model(), [1, 77, 108], 1, progress=False)
-    assert len(trace.runs) == 1 and commands._opening(trace) == {}
-
-
-def test_model_and_vocabulary_of_the_demo_weigh_less_than_200_kb() -> None:
-    assert sum((PACKED / name).stat().st_size for name in ("storyteller.onnx.xz", "vocab.json")) < 200_000
-    assert (PACKED / "vocab.json").read_bytes() == (MODELS / "storyteller" / "vocab.json").read_bytes()
+    # a story that ends at once has no tour
+    assert commands._opening(kvviz.decode(model(), [1, 77, 108], 1, progress=False)) == {}
 
 
 def test_the_packed_model_is_the_storyteller_with_each_weight_within_half_a_step() -> None:
+    data = (PACKED / "storyteller.onnx.xz").read_bytes()
+    assert len(data) + (PACKED / "vocab.json").stat().st_size < 200_000
+    assert (PACKED / "vocab.json").read_bytes() == (MODELS / "storyteller" / "vocab.json").read_bytes()
     whole = onnx.load(MODELS / "storyteller" / "concat" / "model.onnx")
-    small = unpack((PACKED / "storyteller.onnx.xz").read_bytes())
+    small = unpack(data)
+    assert unpack(pack(small)) == small
     before = {tensor.name: numpy_helper.to_array(tensor) for tensor in whole.graph.initializer}
     after = {tensor.name: numpy_helper.to_array(tensor) for tensor in small.graph.initializer}
     assert before.keys() == after.keys()
@@ -110,11 +93,6 @@ def test_the_packed_model_is_the_storyteller_with_each_weight_within_half_a_step
         assert np.all(np.abs(after[name] - array) <= step / 2 * 1.001), name
     del whole.graph.initializer[:], small.graph.initializer[:]
     assert whole == small
-
-
-def test_what_is_packed_again_is_the_same() -> None:
-    data = (PACKED / "storyteller.onnx.xz").read_bytes()
-    assert unpack(pack(unpack(data))) == unpack(data)
 
 
 def test_lessons_are_copied_once_and_what_was_changed_in_them_stays(

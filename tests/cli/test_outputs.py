@@ -50,55 +50,30 @@ def test_an_output_that_cannot_be_written_is_told_before_anything_runs(
     assert [path.name for path in tmp_path.iterdir()] == ["o01_optimum_llama.html"]
 
 
-def test_a_chart_without_an_ending_may_lie_beside_a_folder_of_its_name(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "chart").mkdir()
-    ran(capsys, "compare", LLAMA, *DIMS, "--policies", "ideal", "never", "--figure", "chart")
-    assert (tmp_path / "chart.png").exists()
-
-
-def test_a_trace_may_be_saved_over_itself(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    saved = str(tmp_path / "a.trace")
-    ran(capsys, "report", LLAMA, *DIMS, "--save", saved)
-    ran(capsys, "report", saved, "--save", saved)
-    assert len(kvviz.Trace.load(saved).steps) == 400
-
-
 ROOT = Path(__file__).resolve().parent.parent.parent
 PLAIN = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
 """What a shell has that nothing was set in; above all, no PYTHONUNBUFFERED."""
 
 
-@pytest.mark.parametrize("environment", [PLAIN, {**PLAIN, "PYTHONUNBUFFERED": "1"}], ids=["plain", "unbuffered"])
-@pytest.mark.parametrize(
-    ("line", "status"),
-    [(["report", LLAMA, "--fail-on", "peak>1B"], 1), (["report", "nosuch.onnx"], 2), (["report", "--nonsense"], 2)],
-    ids=["limit", "wrong", "unreadable"],
-)
-def test_a_full_stderr_loses_no_result_and_no_status(environment: Any, line: list[str], status: int) -> None:
-    with open("/dev/full", "w") as full:
-        command = [sys.executable, "-m", "kvviz", *line]
-        done = subprocess.run(
-            command, stdout=subprocess.PIPE, stderr=full, text=True, check=False, env=environment, cwd=ROOT
-        )
-    assert done.returncode == status
-    assert ("400 steps in 1 run" in done.stdout) is (status == 1)
+def ended(line: list[str], environment: dict[str, str], **streams: Any) -> subprocess.CompletedProcess[str]:
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **streams}
+    command = [sys.executable, "-m", "kvviz", *line]
+    return subprocess.run(command, text=True, check=False, env=environment, cwd=ROOT, **pipes)
 
 
 @pytest.mark.parametrize("environment", [PLAIN, {**PLAIN, "PYTHONUNBUFFERED": "1"}], ids=["plain", "unbuffered"])
-def test_a_full_stdout_is_one_line_on_stderr(environment: Any) -> None:
+def test_a_full_stream_loses_no_result_and_no_status(environment: dict[str, str]) -> None:
     with open("/dev/full", "w") as full:
-        command = [sys.executable, "-m", "kvviz", "--version"]
-        done = subprocess.run(
-            command, stdout=full, stderr=subprocess.PIPE, text=True, check=False, env=environment, cwd=ROOT
-        )
-    assert done.returncode == 2
-    assert done.stderr == "kvviz: cannot write the output: No space left on device\n"
+        limited = ended(["report", LLAMA, "--fail-on", "peak>1B"], environment, stderr=full)
+        wrong = ended(["report", "nosuch.onnx"], environment, stderr=full)
+        unreadable = ended(["report", "--nonsense"], environment, stderr=full)
+        no_output = ended(["--version"], environment, stdout=full)
+    assert [one.returncode for one in (limited, wrong, unreadable, no_output)] == [1, 2, 2, 2]
+    assert "400 steps in 1 run" in limited.stdout
+    assert no_output.stderr == "kvviz: cannot write the output: No space left on device\n"
 
 
-def test_pages_of_two_graphs_of_a_folder_have_two_names(
+def test_outputs_that_need_a_name_of_their_own_get_it_and_a_trace_may_be_saved_over_itself(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "mine"
@@ -106,10 +81,16 @@ def test_pages_of_two_graphs_of_a_folder_have_two_names(
     for name in ("one.onnx", "two.onnx"):
         shutil.copy(LLAMA, folder / name)
     monkeypatch.chdir(tmp_path)
+    # pages of two graphs of a folder
     for name in ("one", "two.onnx"):
         ran(capsys, "html", "mine", "--graph", name, *DIMS)
     assert sorted(path.name for path in tmp_path.glob("*.html")) == ["mine-one.html", "mine-two.html"]
-    assert ran(capsys, "report", "mine", "--graph", "two", *DIMS).startswith("mine-two: ")
+    # a chart without an ending, beside a folder of its name
+    ran(capsys, "compare", LLAMA, *DIMS, "--policies", "ideal", "never", "--figure", "mine")
+    assert (tmp_path / "mine.png").exists()
+    assert ran(capsys, "report", "mine", "--graph", "two", *DIMS, "--save", "trace").startswith("mine-two: ")
+    ran(capsys, "report", "trace", "--save", "trace")
+    assert len(kvviz.Trace.load("trace").steps) == 400
 
 
 @pytest.mark.parametrize("closed", [(1,), (2,), (1, 2)])

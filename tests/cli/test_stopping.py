@@ -29,13 +29,11 @@ def test_a_run_that_was_stopped_is_told_with_its_own_exit_status(
     told = capsys.readouterr()
     assert (told.out, told.err) == ("", "kvviz: stopped from the keyboard\n")
 
-
-def test_stopping_it_while_it_starts_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    def stopped(*_: Any, **__: Any) -> None:
+    def pressed(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
     # the options are read when all commands have been imported
-    monkeypatch.setattr("kvviz.cli.options.parser", stopped)
+    monkeypatch.setattr("kvviz.cli.options.parser", pressed)
     assert cli.main(["report", LLAMA]) == 130
 
 

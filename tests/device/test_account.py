@@ -56,9 +56,6 @@ class Machine(RuleBasedStateMachine):
         self.tensors.append(Tensor(handle, values, shared, self.groups))
         return self.tensors[-1]
 
-    def kill(self, shared: dict[str, Any]) -> None:
-        shared["alive"] = False
-
     def free(self, tensor: Tensor, force: bool) -> None:
         """Deallocate by the rules of the ownership."""
         shared = tensor.shared
@@ -69,12 +66,12 @@ class Machine(RuleBasedStateMachine):
                 (len(mine) == 1 and (tensor.group == shared["root"] or len(users) == 1))
                 and (tensor.group != shared["root"] or len(users) == 1)
             ):
-                self.kill(shared)
+                shared["alive"] = False
         elif len(mine) == 1 or force:
             for other in mine:
                 other.let_go = True
             if force or all(other.let_go for other in users):
-                self.kill(shared)
+                shared["alive"] = False
 
     def memory_of(self, memory: str) -> int:
         shared = {id(t.shared): t.shared for t in self.tensors}

@@ -8,17 +8,16 @@ import pytest
 from kvviz.device import Binary, Device, DeviceError, Layout
 from tests.device.programs import chain, codes, double, graph, numbers
 
-TILES = Layout(tiled=True)
 SHAPE = (32, 32)
 
 
-def prepared(**named: Any) -> tuple[Device, Binary]:
-    device = Device(**named)
+def prepared() -> tuple[Device, Binary]:
+    device = Device()
     pair = graph([("Neg", "x", "n"), ("Add", "x x", "s")], {"x": SHAPE}, ["s", "n"])
-    return device, device.binary([chain(SHAPE), device.program(double(SHAPE), layouts={"x": TILES}), pair])
+    return device, device.binary([chain(SHAPE), device.program(double(SHAPE), layouts={"x": Layout(tiled=True)}), pair])
 
 
-def test_inputs_and_outputs_are_lists_in_the_order_of_the_program() -> None:
+def test_inputs_outputs_and_layouts_are_found_by_their_numbers() -> None:
     device, binary = prepared()
     a, w = device.to_device(numbers(SHAPE)), device.to_device(numbers(SHAPE, 1))
     w.retain = True
@@ -29,15 +28,11 @@ def test_inputs_and_outputs_are_lists_in_the_order_of_the_program() -> None:
     total, negative = device.submit(binary, 2, (w,))
     assert np.array_equal(device.to_host(total), 2 * numbers(SHAPE, 1))
     assert np.array_equal(device.to_host(negative), -numbers(SHAPE, 1))
-
-
-def test_what_a_program_wants_of_an_input_is_asked_by_their_numbers() -> None:
-    device, binary = prepared()
-    assert device.get_layout(binary, 1, 0) == binary.programs[1].layout("x") == Layout(tiled=True, dtype="float32")
     assert device.get_layout(binary, 0, 1) == device.get_layout(binary.programs[0], "w") == Layout(dtype="float32")
     # as the loop has it: any tensor, as the program wants it, on the device
-    x = device.to_layout(device.host_tensor(numbers(SHAPE)), device.get_layout(binary, 1, 0))
-    (y,) = device.submit(binary, 1, [x])
+    layout = device.get_layout(binary, 1, 0)
+    assert layout == binary.programs[1].layout("x") == Layout(tiled=True, dtype="float32")
+    (y,) = device.submit(binary, 1, [device.to_layout(device.host_tensor(numbers(SHAPE)), layout)])
     assert np.array_equal(device.to_host(y), 2 * numbers(SHAPE)) and codes(device) == []
 
 

@@ -14,53 +14,39 @@ from tests.device.programs import double, graph, numbers
 SHAPE = (8, 16)
 
 
-def _negated(prepare: Callable[[Device, Any], Any], **options: Any) -> Any:
+def negated(prepare: Callable[[Device, Any], Any] = lambda device, x: None, **options: Any) -> Any:
     """The trace of one submit of ``y = -x``, whose only op could have the memory of its input."""
     device = Device(contract=options.pop("contract", "landed"))
     program = device.program(graph([("Neg", "x", "y")], {"x": SHAPE}, ["y"]), name="negate", **options)
-    held = prepare(device, device.to_device(numbers(SHAPE), program.layout("x"), name="x"))
-    device.submit(program, {"x": held[0]})
+    x = device.to_device(numbers(SHAPE), program.layout("x"), name="x")
+    held = prepare(device, x)
+    device.submit(program, {"x": x})
+    del held
     return device.trace
 
 
-def _why(trace: Any) -> list[str]:
-    (step,) = [step for step in trace.steps if step.op_type == "Neg"]
-    return [blocker.message.partition(": ")[2] for blocker in step.decision.blockers]
-
-
-def _retained(device: Device, x: Any) -> Any:
+def retain(device: Device, x: Any) -> None:
     x.retain = True
-    return x, None
 
 
 @pytest.mark.parametrize(
-    ("prepare", "options", "why"),
+    ("how", "why"),
     [
-        (lambda d, x: (x, None), {}, []),
-        (_retained, {}, ["the handle that the submit was given is retained"]),
-        (
-            lambda d, x: (x, None),
-            {"contract": "proposed"},
-            ["as proposed, a submit leaves its inputs to the caller, who frees them"],
-        ),
-        (lambda d, x: (x, d.reshape(x, (2, 4, 16))), {}, ["another handle or view counts on its buffer"]),
-        (
-            lambda d, x: (x, None),
-            {"outputs": {"y": Layout("l1")}},
-            ["the outputs of the program are to lie in another memory or layout"],
-        ),
-        (lambda d, x: (x, None), {"const_eval": ["x"]}, ["it is a parameter, which a program never deallocates"]),
+        ({}, []),
+        ({"prepare": retain}, ["the handle that the submit was given is retained"]),
+        ({"contract": "proposed"}, ["as proposed, a submit leaves its inputs to the caller, who frees them"]),
+        ({"prepare": lambda d, x: d.reshape(x, (2, 4, 16))}, ["another handle or view counts on its buffer"]),
+        ({"outputs": {"y": Layout("l1")}}, ["the outputs of the program are to lie in another memory or layout"]),
+        ({"const_eval": ["x"]}, ["it is a parameter, which a program never deallocates"]),
     ],
-    ids=["alone", "retained", "proposed", "shared", "elsewhere", "parameter"],
 )
-def test_an_op_of_a_program_says_why_it_may_not_have_the_memory_of_an_input(
-    prepare: Callable[[Device, Any], Any], options: dict[str, Any], why: list[str]
-) -> None:
-    assert _why(_negated(prepare, **options)) == why
+def test_an_op_of_a_program_says_why_it_may_not_have_the_memory_of_an_input(how: Any, why: list[str]) -> None:
+    (step,) = [step for step in negated(**how).steps if step.op_type == "Neg"]
+    assert [blocker.message.partition(": ")[2] for blocker in step.decision.blockers] == why
 
 
 def test_what_a_program_missed_is_found_and_explained_from_a_file_too(tmp_path: Path) -> None:
-    trace = _negated(_retained)
+    trace = negated(retain)
     trace.save(tmp_path / "device.kvviz")
     for one in (trace, kvviz.Trace.load(tmp_path / "device.kvviz")):
         (missed,) = kvviz.explain(one).missed

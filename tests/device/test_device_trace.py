@@ -1,7 +1,7 @@
 """The recording of a device goes through every reader, and says lanes, transfers, frees and what befell each handle."""
 
 from functools import cache
-from pathlib import Path
+from itertools import combinations
 
 import numpy as np
 import onnx
@@ -10,9 +10,9 @@ import pytest
 import kvviz
 from kvviz.device import Device, Handle, Layout
 from kvviz.errors import KvvizError
-from kvviz.trace.records import StorageRecord
 from kvviz.trace.units import size
-from tests.device.programs import chain, double, graph, numbers
+from tests.device.programs import chain, double, numbers
+from tests.graph.build import MODELS
 from tests.outside.told import differences, loaded
 
 TILES = Layout(tiled=True)
@@ -57,26 +57,19 @@ def test_a_run_is_a_submit_with_what_leads_up_to_it_and_what_follows_of_it_to_th
 def test_storages_say_in_which_memory_they_lie_and_never_two_at_once_in_one_place() -> None:
     trace = recorded().trace
     assert {storage.space for storage in trace.storages} == {"host", "dram", "l1"}
-
-    def lives(one: StorageRecord) -> tuple[int, int]:
-        return one.born, len(trace.steps) if one.freed is None else one.freed
-
-    there = [(one, one.address) for one in trace.storages if one.space != "host" and one.address is not None]
-    assert len(there) == sum(one.space != "host" for one in trace.storages)
-    for one, at in there:
-        for other, beside in there:
-            if one.id < other.id and one.space == other.space:
-                apart = at + one.capacity <= beside or beside + other.capacity <= at
-                assert apart or lives(one)[1] <= lives(other)[0] or lives(other)[1] <= lives(one)[0]
-
-
-def test_live_bytes_of_the_log_are_those_of_the_storages_that_live() -> None:
-    trace = recorded().trace
-    storages = trace.storages
+    placed = [
+        (one, one.address, len(trace.steps) if one.freed is None else one.freed)
+        for one in trace.storages
+        if one.space != "host" and one.address is not None
+    ]
+    assert len(placed) == sum(one.space != "host" for one in trace.storages)
+    for (one, at, end), (other, beside, ended) in combinations(placed, 2):
+        if one.space == other.space:
+            apart = at + one.capacity <= beside or beside + other.capacity <= at
+            assert apart or end <= other.born or ended <= one.born
     for step in trace.steps:
-        start = trace.runs[step.run].first
-        alive = [s for s in storages if s.born <= max(step.index, start) and (s.freed is None or s.freed >= step.index)]
-        assert sum(s.capacity for s in alive if s.born <= step.index) == step.live_bytes
+        alive = [s for s in trace.storages if s.born <= step.index and (s.freed is None or s.freed >= step.index)]
+        assert sum(s.capacity for s in alive) == step.live_bytes
 
 
 def test_the_edge_through_the_cache_is_a_hidden_hazard() -> None:
@@ -88,21 +81,24 @@ def test_the_edge_through_the_cache_is_a_hidden_hazard() -> None:
 
 
 def test_from_a_file_it_says_the_same() -> None:
-    trace = recorded().trace
+    device = recorded()
+    trace = device.trace
     again = loaded(trace)
     assert again.log.declared == trace.log.declared
     assert differences(trace, again) == []
-
-
-def test_a_device_that_did_nothing_has_no_recording() -> None:
+    told = [str(one) for one in again.explain().verdict]
+    assert told[0] == "4 warnings: leak × 4"
+    assert f"{size(device.host_bytes)} over the host link in 5 transfers for 5 submits" in told
     with pytest.raises(KvvizError, match="has no op"):
         _ = Device().trace
 
 
-def test_bodies_of_control_nodes_are_frames_inside_of_the_submit() -> None:
-    text = """<ir_version: 9, opset_import: ["": 18]> program (float[4] x, bool c) => (float[4] y) {
-        y = If (c) <then_branch = yes () => (float[4] n) { n = Neg(x) },
-                    else_branch = no () => (float[4] a) { a = Abs(x) }> }"""
+def test_bodies_of_control_nodes_are_frames_inside_of_the_submit_and_sequences_are_accounted_for() -> None:
+    text = """<ir_version: 9, opset_import: ["": 18]> program (float[4] x, bool c) => (float[4] y)
+        <int64 first = {1}> {
+        s = SequenceConstruct (x, x)  t = SequenceAt (s, first)
+        y = If (c) <then_branch = yes () => (float[4] n) { n = Neg(t) },
+                    else_branch = no () => (float[4] a) { a = Abs(t) }> }"""
     device = Device()
     program = device.program(onnx.parser.parse_model(text))
     for seed, chosen in enumerate((True, False)):
@@ -115,22 +111,13 @@ def test_bodies_of_control_nodes_are_frames_inside_of_the_submit() -> None:
         ("program[program]", "y[else_branch]"),
     ]
     assert repr(loaded(trace).table()) == repr(trace.table())
-
-
-def test_a_sequence_inside_of_a_program_is_accounted_for() -> None:
-    nodes = [("SequenceConstruct", "x x", "s"), ("SequenceAt", "s i", "y")]
-    device = Device()
-    program = device.program(graph(nodes, {"x": (4, 4)}, ["y"], i=np.array(1, np.int64)))
-    y = device.submit(program, {"x": device.to_device(numbers((4, 4)))})["y"]
-    assert np.array_equal(device.to_host(y), numbers((4, 4)))
     device.close()
     assert sum(device.live_bytes.values()) == sum(w.nbytes for w in device.warnings if w.code == "LEAK")
-    assert repr(loaded(device.trace).table()) == repr(device.trace.table())
 
 
 @pytest.mark.parametrize("form", ["concat", "merged_if"])
 def test_the_hidden_hazards_of_a_program_are_those_of_a_run_of_its_graph(form: str) -> None:
-    model = kvviz.load(Path(__file__).parents[2] / "assets" / "models" / "storyteller" / form / "model.onnx")
+    model = kvviz.load(MODELS / "storyteller" / form / "model.onnx")
     names = [value.name for value in model.inputs]
     given = kvviz.inputs(model)
     arrays = {name: np.array(given[name]) for name in names}
@@ -142,18 +129,6 @@ def test_the_hidden_hazards_of_a_program_are_those_of_a_run_of_its_graph(form: s
     ]
     assert found[0] == found[1] != []
     assert [s.decision.dispatch for s in device.trace.steps if s.frame] == [s.decision.dispatch for s in alone.steps]
-
-
-def test_the_verdict_names_warnings_with_their_codes_and_the_bytes_over_the_link() -> None:
-    device = Device()
-    program = device.program(double(), name="double")
-    handle = device.to_device(numbers((64, 128)))
-    held = device.submit(program, {"x": handle})["y"]
-    device.to_host(held)
-    device.close()
-    told = [str(one) for one in device.trace.explain().verdict]
-    assert any(text.startswith("1 warning: leak") for text in told)
-    assert any(text.startswith(f"{size(device.host_bytes)} over the host link in 2 transfers") for text in told)
 
 
 def test_blocks_of_the_trace_are_those_of_the_memory_view() -> None:

@@ -1,7 +1,5 @@
 """Each code is given where it is due, with handle, cause, cure and the caller's line, and not otherwise."""
 
-import inspect
-
 import numpy as np
 import pytest
 
@@ -16,39 +14,25 @@ def only(device: Device):
     return warning
 
 
-def test_use_after_free_names_how_it_died_and_where() -> None:
-    device = Device()
-    x = device.to_device(numbers((4, 4)))
-    device.deallocate(x)
-    with pytest.raises(DeviceError):
-        device.to_host(x)
-    warning = only(device)
-    assert (warning.code, warning.handle) == ("USE_AFTER_FREE", x)
-    assert "deallocate at test_device_warnings.py" in warning.sentence and "device.to_host(x)" in warning.line
-
-
-def test_a_wait_for_the_dead_is_warned_of_and_waits_for_nothing() -> None:
-    device = Device()
-    x = device.to_device(numbers((4, 4)))
-    device.deallocate(x)
-    time = device.time
-    device.wait(x)
-    warning = only(device)
-    assert (warning.code, warning.handle, device.time) == ("USE_AFTER_FREE", x, time)
-    assert "waited for" in warning.sentence and "device.deallocate(x)" in warning.sentence
-    assert warning.line.endswith("device.wait(x)")
-
-
-def test_double_free() -> None:
-    device = Device()
-    x = device.to_device(numbers((4, 4)))
-    device.deallocate(x)
-    here = inspect.currentframe()
-    assert here is not None
-    device.deallocate(x)
-    line = here.f_lineno - 1
-    warning = only(device)
-    assert warning.code == "DOUBLE_FREE" and warning.line.startswith(f"test_device_warnings.py:{line} ")
+def test_the_dead_are_named_with_how_and_where_they_died() -> None:
+    for use in ("read", "waited for", "freed again"):
+        device = Device()
+        x = device.to_device(numbers((4, 4)))
+        device.deallocate(x)
+        time = device.time
+        if use == "read":
+            with pytest.raises(DeviceError):
+                device.to_host(x)
+        elif use == "waited for":
+            device.wait(x)
+            assert device.time == time and use in device.warnings[0].sentence
+        else:
+            device.deallocate(x)
+        warning = only(device)
+        assert (warning.code, warning.handle) == ("DOUBLE_FREE" if use == "freed again" else "USE_AFTER_FREE", x)
+        assert "deallocate at test_device_warnings.py" in warning.sentence
+        calls = {"read": "device.to_host(x)", "waited for": "device.wait(x)", "freed again": "device.deallocate(x)"}
+        assert warning.line.startswith("test_device_warnings.py:") and warning.line.endswith(calls[use])
 
 
 @pytest.mark.parametrize("copy", [lambda array: array, lambda array: array.copy(), lambda array: array.reshape(-1)])
@@ -63,7 +47,7 @@ def test_a_trip_over_the_host_between_two_submits(copy) -> None:
     assert (warning.code, warning.handle, warning.nbytes) == ("HOST_ROUND_TRIP", again, 512)
 
 
-def test_a_conversion_to_the_same_layout_and_one_there_and_back() -> None:
+def test_a_conversion_to_the_same_layout_and_one_there_and_back_that_no_program_reads() -> None:
     device = Device()
     x = device.to_device(numbers((32, 32)))
     y = device.to_layout(x, Layout())
@@ -72,16 +56,12 @@ def test_a_conversion_to_the_same_layout_and_one_there_and_back() -> None:
     z = device.to_layout(device.to_layout(y, Layout(tiled=True)), Layout())
     assert codes(device) == ["NEEDLESS_CONVERSION"] * 2
     assert np.array_equal(device.to_host(z), numbers((32, 32)))
-
-
-def test_a_conversion_that_a_program_reads_is_not_needless() -> None:
-    device = Device()
     program = device.program(double((32, 32)), layouts={"x": Layout(tiled=True)})
-    x = device.to_layout(device.to_device(numbers((32, 32))), program.layout("x"))
-    x.retain = True
-    device.submit(program, {"x": x})
-    device.to_layout(x, Layout())
-    assert device.warnings == []
+    read = device.to_layout(device.to_device(numbers((32, 32))), program.layout("x"))
+    read.retain = True
+    device.submit(program, {"x": read})
+    device.to_layout(read, Layout())
+    assert len(device.warnings) == 2
 
 
 def test_a_late_free() -> None:

@@ -3,41 +3,23 @@
 import numpy as np
 import pytest
 
-from kvviz.device import Device, Handle
+from kvviz.device import Device
+from kvviz.device.device_layout import zero_copy
 from kvviz.errors import DeviceError
 from tests.device.programs import graph, numbers
 
 BOTH = pytest.mark.parametrize("ownership", ["classic", "holder"])
 
 
-def with_view(ownership: str) -> tuple[Device, Handle, Handle]:
-    device = Device(ownership=ownership)
-    a = device.to_device(numbers((64, 128)))
-    return device, a, device.reshape(a, (8, 8, 128))
-
-
 def test_a_view_of_a_root_that_was_freed_by_force_says_that_it_is_allocated_in_the_holder_model() -> None:
-    device, a, b = with_view("holder")
-    device.deallocate(a, force=True)
-    assert (a.is_allocated, b.is_allocated) == (False, True)  # tt-metal #53736
+    for ownership in ("classic", "holder"):
+        device = Device(ownership=ownership)
+        a = device.to_device(numbers((64, 128)))
+        b = device.reshape(a, (8, 8, 128))
+        device.deallocate(a, force=True)
+        assert (a.is_allocated, b.is_allocated) == (False, ownership == "holder")  # tt-metal #53736
     with pytest.raises(DeviceError, match="only its own holder is asked"):
         device.to_host(b)
-    device, a, b = with_view("classic")
-    device.deallocate(a, force=True)
-    assert (a.is_allocated, b.is_allocated) == (False, False)
-
-
-def test_copies_of_a_handle_share_retain_and_the_tensor() -> None:
-    device = Device()
-    a = device.to_device(numbers((4, 4)))
-    again = device.duplicate(a)
-    again.retain = True
-    assert a.retain and again.wrapper is a.wrapper and a.use_counts == (1, 1)
-    device.deallocate(a)
-    assert again.is_allocated
-    a.retain = False
-    device.deallocate(again)
-    assert not a.is_allocated
 
 
 @BOTH
@@ -48,7 +30,13 @@ def test_an_output_that_is_the_input_is_the_same_wrapper_and_its_free_kills_the_
     outputs = device.submit(program, {"cache": cache, "x": x})
     assert outputs["cache"].wrapper is cache.wrapper and cache.is_allocated
     assert not x.is_allocated
+    # copies of a handle share retain and the tensor
+    again = device.duplicate(cache)
+    again.retain = True
     device.deallocate(outputs["cache"])
+    assert cache.retain and again.wrapper is cache.wrapper and again.is_allocated
+    cache.retain = False
+    device.deallocate(again)
     assert not cache.is_allocated
 
 
@@ -66,8 +54,6 @@ def test_an_output_that_is_a_view_of_an_input_follows_the_model(ownership: str) 
 
 
 def test_a_view_is_made_where_the_last_axis_stays_and_of_tiles_where_whole_tiles_do() -> None:
-    from kvviz.device.device_layout import zero_copy
-
     assert zero_copy((64, 128), (8, 8, 128), tiled=False)
     assert not zero_copy((64, 128), (128, 64), tiled=False)
     assert not zero_copy((64, 128), (8, 8, 128), tiled=True)

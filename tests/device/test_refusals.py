@@ -49,13 +49,18 @@ def test_a_submit_without_room_moves_nothing_out_of_l1_and_drops_what_it_convert
     assert np.array_equal(device.to_host(y), numbers(SHAPE) * 2) and bystander.layout.memory == "dram"
 
 
-def test_a_program_of_another_device_is_refused() -> None:
+def test_a_program_of_another_device_and_a_closed_device_are_refused() -> None:
     device, other = Device(), Device()
     program = other.program(graph([("Add", "x w", "y")], {"x": SHAPE}, ["y"], w=numbers(SHAPE)), name="theirs")
     x = device.to_device(numbers(SHAPE))
     with pytest.raises(DeviceError, match=r"submit of 'theirs': it is a program of another device.*test_refusals.py:"):
         device.submit(program, {"x": x})
     assert x.is_allocated
+    device.close()
+    device.close()
+    assert codes(device) == ["LEAK"]
+    with pytest.raises(DeviceError, match="closed"):
+        device.to_host(x)
 
 
 @pytest.mark.parametrize(
@@ -66,7 +71,6 @@ def test_a_program_of_another_device_is_refused() -> None:
         lambda device, x: device.program(graph([("Neg", "x", "y")], {"x": SHAPE}, ["y"]), layouts={"x": "l1"}),
         lambda device, x: device.submit(device.program(graph([("Neg", "x", "y")], {"x": SHAPE}, ["y"])), [x]),
     ],
-    ids=["to_layout", "to_device", "program", "submit"],
 )
 def test_what_is_no_layout_and_no_table_of_inputs_is_refused(ask: Any) -> None:
     device = Device()

@@ -21,33 +21,24 @@ def test_weights_that_are_not_retained_are_dead_after_the_first_submit_and_the_s
     assert np.isfinite(device.to_host(out)).all()  # nothing is lost
 
 
-def test_an_independent_submit_overlaps_and_a_dependent_one_waits() -> None:
+def test_submits_return_at_once_overlap_and_wait_for_what_they_read() -> None:
     device = Device()
     program = device.program(double((256, 256)))
     x = [device.to_device(numbers((256, 256), seed)) for seed in range(2)]
+    before = device.time
     y = [device.submit(program, {"x": one})["y"] for one in x]
     z = device.submit(program, {"x": y[0]})["y"]
+    assert device.time - before == 3 * device.cost.issue
     device.wait(z)
     trace = device.trace
     times = [trace.log.declared.times[step.index] for step in trace.steps if step.op_type == "submit"]
     first, second, third = times
     assert first.lane != second.lane and second.start < first.end  # the second begins while the first runs
     assert third.start >= first.end  # it reads the first one's output
-    assert device.time >= third.end
-
-
-def test_submit_returns_at_once_and_wait_and_to_host_block() -> None:
-    device = Device()
-    program = device.program(double((512, 512)))
-    x = device.to_device(numbers((512, 512)))
-    before = device.time
-    y = device.submit(program, {"x": x})["y"]
-    assert device.time - before == device.cost.issue
-    device.wait(y)
     ready = device.time
-    assert ready > before + device.cost.issue
-    device.to_host(y)
-    assert device.time == ready + device.cost.of_transfer(512 * 512 * 4)
+    assert ready >= third.end
+    device.to_host(z)
+    assert device.time == ready + device.cost.of_transfer(256 * 256 * 4)
 
 
 @pytest.mark.parametrize(

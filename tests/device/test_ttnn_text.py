@@ -7,44 +7,31 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import kvviz
-from kvviz.device.ttnn.ttnn_program import TtnnModule, load_ttnn
+from kvviz.device.ttnn.ttnn_program import load_ttnn
 from kvviz.errors import KvvizError
 
 PATH = Path(__file__).parents[1] / "data" / "ttnn" / "decode.mlir"
 TEXT = PATH.read_text()
 
 
-@pytest.fixture(scope="module")
-def module() -> TtnnModule:
-    return load_ttnn(PATH)
-
-
-def test_functions_are_runs_and_the_device_is_no_tensor(module: TtnnModule) -> None:
+def test_functions_are_runs_and_layouts_say_where_tensors_lie_and_how_large_they_are() -> None:
+    module = load_ttnn(PATH)
     assert [function.name for function in module.functions] == ["forward_const_eval_0", "forward"]
     ops = [step.op_type for step in module.trace.steps if step.run == 1]
     moved = ["ttcore.load_cached", "to_device", "matmul", "to_memory_config"]
     assert ops == [*moved, "gelu", "reshape", "update_cache", "add"]
 
-
-@pytest.mark.parametrize(
-    ("name", "space", "nbytes"),
-    [
+    stored = {one.name: (one.space, one.capacity) for one in module.trace.storages}
+    for name, space, nbytes in (
         ("%arg0#2", "host", 32 * 64 * 2),  # row major
         ("%arg1", "dram", 2 * 2 * 2048),  # tiles of 32 x 32 bf16
         ("%arg3", "dram", 4),
         ("%2", "dram", 1 * 2 * 2048),
         ("%4", "l1", 2 * 2048),  # a tile on each of two cores
         ("%7", "dram", 2 * 2 * 2048),
-    ],
-)
-def test_a_layout_says_where_a_tensor_lies_and_how_large_it_is(
-    module: TtnnModule, name: str, space: str, nbytes: int
-) -> None:
-    (storage,) = [storage for storage in module.trace.storages if storage.name == name]
-    assert (storage.space, storage.capacity) == (space, nbytes)
-
-
-def test_a_write_into_a_cache_has_no_edge_to_what_reads_it(module: TtnnModule) -> None:
+    ):
+        assert stored[name] == (space, nbytes), name
+    # a write into a cache has no edge to what reads it
     (hazard,) = kvviz.hazards(module.trace)
     first, second = (module.trace.steps[step].op_type for step in (hazard.first, hazard.second))
     assert (hazard.kind, hazard.root, first, second) == ("RAW", "%arg2", "update_cache", "add")

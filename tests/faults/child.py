@@ -16,22 +16,13 @@ import pytest
 from tests.faults.table import ROOT
 
 # What takes long to import and is not what is tested.
-_WARM = (
-    "numpy",
-    "ml_dtypes",
-    "onnx.reference",
-    "onnx_ir",
-    "onnxruntime",
-    "hypothesis",
-    "matplotlib.pyplot",
-    "anywidget",
-)
+_WARM = "numpy ml_dtypes onnx.reference onnx_ir onnxruntime hypothesis matplotlib.pyplot anywidget"
 _MEMORY = 10 << 30
 
 
 def warm_up() -> None:
     """Import what every child needs."""
-    for name in _WARM:
+    for name in _WARM.split():
         importlib.import_module(name)
 
 

@@ -20,16 +20,9 @@ _AT_ONCE = 4  # test files for one child
 
 @dataclass(slots=True)
 class Cover:
-    """What is known of the tests that passed.
+    """What is known of the tests that passed: seconds, and the packed bits of the probes that each of them reached.
 
-    Attributes
-    ----------
-    tests : dict of str to (float, ndarray)
-        By pytest's name of a test: seconds, and the packed bits of the probes that it reached.
-    digests : dict of str to str
-        By test file, what it was when it was measured.
-    base : str
-        The same for all else that matters.
+    ``digests``: by test file, what it was when it was measured; ``base``: the same for all else that matters.
     """
 
     tests: dict[str, tuple[float, np.ndarray]] = field(default_factory=dict)

@@ -41,12 +41,6 @@ EQUIVALENT: dict[tuple[str, str, str, str], str] = {
         "if True:",
     ): "no misfit adds no reason",
     (
-        "kvviz/runtimes/ort/ort_policy.py",
-        "_dead",
-        "return Home(POOL, -1, storage)",
-        "return (Home(-1, POOL, storage))",
-    ): "of a home that names a storage nothing else is read",
-    (
         "kvviz/caches/path_search.py",
         "_Walk._sources",
         "if given:",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import random
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 _COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
@@ -35,29 +36,18 @@ _CONNECTIVES: dict[type[ast.boolop], type[ast.boolop]] = {ast.And: ast.Or, ast.O
 # Calls in which the order of arguments does not matter, or cannot be wrong without a crash on the first call.
 _ANY_ORDER = {"max", "min", "isinstance", "np.may_share_memory", "np.shares_memory", "np.array_equal"}
 
+# How often a kind is drawn: what is changed by the first ones runs on, and is seen only in what comes out.
+_WEIGHTS = {"comparison": 4, "operator": 4, "constant": 4, "branch": 4, "not": 2, "argument": 2, "returned": 1}
+
 Place = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One small change of a file.
+    """One small change of a file: ``text`` in place of the bytes of ``span``.
 
-    Attributes
-    ----------
-    path : str
-        The file, from the root.
-    function : str
-        Dotted name of the innermost function or class; empty at the top level.
-    kind : str
-    line : int
-    span : tuple of int
-        Bytes of the text that are replaced.
-    text : str
-        What stands there instead.
-    before, after : str
-        The line, without indent; lines that belong together are joined.
-    statement : tuple of int
-        Line and column of the innermost statement.
+    ``function``: dotted name of the innermost function or class; ``before``, ``after``: the line without indent, lines
+    that belong together joined; ``statement``: line and column of the innermost statement.
     """
 
     path: str
@@ -95,6 +85,20 @@ def faults_in(path: str, source: str) -> list[Fault]:
             where = (statement.lineno, statement.col_offset)
             found.append(Fault(path, function, kind, node.lineno, (first, last), text, before, after, where))
     return sorted(found, key=lambda fault: fault.span)
+
+
+def draw(found: Sequence[Fault], count: int, seed: int) -> list[Fault]:
+    """Faults at random, each once; first the kind, so that the many of one kind do not crowd out the others."""
+    rng = random.Random(seed)
+    kinds: dict[str, list[Fault]] = {kind: [f for f in found if f.kind == kind] for kind in _WEIGHTS}
+    for faults in kinds.values():
+        rng.shuffle(faults)
+    drawn: list[Fault] = []
+    while len(drawn) < count and any(kinds.values()):
+        open_kinds = [kind for kind, faults in kinds.items() if faults]
+        kind = rng.choices(open_kinds, [_WEIGHTS[kind] for kind in open_kinds])[0]
+        drawn.append(kinds[kind].pop())
+    return drawn
 
 
 def _one_line(text: bytes) -> str:

@@ -16,17 +16,7 @@ _BLOCKS = ("body", "orelse", "finalbody")
 
 
 class Probes:
-    """The probes of all files.
-
-    Attributes
-    ----------
-    of : dict of (str, Place) to int
-        The probe in front of a statement, by file and place; statements outside of functions have none.
-    entry : dict of (str, Place) to int
-        The first probe of a function, by file and place of its ``def``.
-    files : list of str
-        By probe, the file that it is in.
-    """
+    """The probes of all files: ``of`` a statement inside of a function, and the ``entry`` of one, by file and place."""
 
     def __init__(self) -> None:
         self.of: dict[tuple[str, Place], int] = {}

@@ -25,17 +25,7 @@ _FIRST = 40  # tests
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a fault.
-
-    Attributes
-    ----------
-    noticed : bool
-    by : str
-        The test that failed first.
-    why : str
-        How it failed; where nothing was noticed, what was tried.
-    seconds : float
-    """
+    """What became of a fault: the test that failed first, and how; where nothing was noticed, what was tried."""
 
     noticed: bool
     by: str

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,9 +19,9 @@ from tests.debugger.cursors import recording, session
 from tests.decode.small import small
 from tests.engine.graphs import graph_of, numbers
 from tests.engine.random_graphs import Example, examples
+from tests.graph.build import MODELS
 from tests.outside.told import differences, loaded
 
-MODELS = Path(__file__).parents[2] / "assets" / "models"
 CHAIN = "g (float[4] x) => (float[4] y) { a = Neg(x) y = Exp(a) }"
 
 
@@ -99,7 +98,7 @@ def test_another_policy_gives_the_same_tokens_and_its_name(policy: str, at: str)
         assert (alone.peak_bytes, alone.bytes_copied) == (other.peak_bytes, other.bytes_copied)
 
 
-def test_rows_reserved_for_a_decode_are_as_if_it_had_asked_for_them() -> None:
+def test_rows_reserved_for_a_decode_are_as_if_it_had_asked_for_them_or_a_fix_had() -> None:
     graph = kvviz.load(MODELS / "storyteller" / "concat" / "model.onnx")
     trace = kvviz.decode(graph, [1, 2, 3], 4)
     rows = offers(trace)["kv_capacity"]
@@ -108,9 +107,13 @@ def test_rows_reserved_for_a_decode_are_as_if_it_had_asked_for_them() -> None:
     assert rows == 6 and other.label == "kv_capacity=6" and other.tokens == trace.tokens
     assert other.bytes_copied == alone.bytes_copied < trace.bytes_copied
     assert offers(other)["kv_capacity"] is None
+    fix = next(b.fix for m in kvviz.explain(trace).missed for b in m.blockers if b.fix is not None)
+    other, alone = kvviz.fork(trace, 10, fix=fix), fix.apply()
+    assert other.label == fix.label and other.tokens == trace.tokens
+    assert (other.peak_bytes, other.bytes_copied) == (alone.peak_bytes, alone.bytes_copied)
 
 
-def test_a_donated_input_is_overwritten_and_the_callers_array_is_not() -> None:
+def test_a_donated_input_is_overwritten_or_appended_to_and_the_callers_array_is_not() -> None:
     x = numbers(4)
     given_bytes = x.tobytes()
     trace = kvviz.run(graph_of(CHAIN), {"x": x})
@@ -118,25 +121,11 @@ def test_a_donated_input_is_overwritten_and_the_callers_array_is_not() -> None:
     assert not trace.steps[0].decision.taken and other.steps[0].decision.taken
     assert other.label == "donate x" and x.tobytes() == given_bytes
     assert other.outputs["y"].tobytes() == trace.outputs["y"].tobytes()
-
-
-def test_reserved_rows_let_a_single_run_append() -> None:
-    graph = graph_of(
-        "g (float[2,3] past, float[1,3] row) => (float[3,3] present) { present = Concat<axis=0>(past, row) }"
-    )
-    trace = kvviz.run(graph, {"past": numbers(2, 3), "row": numbers(1, 3)})
+    grown = "g (float[2,3] past, float[1,3] row) => (float[3,3] present) { present = Concat<axis=0>(past, row) }"
+    trace = kvviz.run(graph_of(grown), {"past": numbers(2, 3), "row": numbers(1, 3)})
     other = kvviz.fork(trace, reserve={"past": (0, 4)}, donate="past")
     assert (trace.bytes_copied, other.bytes_copied) == (2 * 3 * 4, 0)
     assert other.label == "reserve 4 rows for past and donate it"
-
-
-def test_a_fix_is_a_fork_by_its_label() -> None:
-    trace = story()
-    fix = next(b.fix for m in kvviz.explain(trace).missed for b in m.blockers if b.fix is not None)
-    other = kvviz.fork(trace, 10, fix=fix)
-    alone = fix.apply()
-    assert other.label == fix.label and other.tokens == trace.tokens
-    assert (other.peak_bytes, other.bytes_copied) == (alone.peak_bytes, alone.bytes_copied)
 
 
 def test_a_run_that_goes_on_is_forked_where_it_is() -> None:
@@ -170,18 +159,14 @@ def test_what_cannot_be_is_refused_with_one_sentence(asked: dict, said: str) -> 
     assert said in str(error.value) and "\n" not in str(error.value)
 
 
-def test_a_loaded_trace_says_what_to_do(tmp_path: Path) -> None:
-    story().save(tmp_path / "trace")
-    with pytest.raises(KvvizError, match=r"record it again with kvviz.run, kvviz.decode or kvviz.ggml.run, and fork"):
-        kvviz.fork(Trace.load(tmp_path / "trace"), 5, policy="rten")
-
-
 def test_where_a_fork_left_the_other_trace_is_in_its_file_too() -> None:
     trace = kvviz.decode(kvviz.load(small("merged").proto), [1, 2, 3], 3)
     other = kvviz.fork(trace, trace.runs[1].first, policy="never")
     assert loaded(other).branch == other.branch == ("never", trace.runs[1].first)
     assert loaded(other).label == "never" and loaded(trace).branch is None
     assert differences(other, loaded(other), pictures=False) == []
+    with pytest.raises(KvvizError, match=r"record it again with kvviz.run, kvviz.decode or kvviz.ggml.run, and fork"):
+        kvviz.fork(loaded(trace), 5, policy="rten")
 
 
 def test_a_fork_says_what_of_its_change_holds_from_where() -> None:

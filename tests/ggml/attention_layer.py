@@ -1,7 +1,7 @@
 """One attention layer with its KV cache, built as llama.cpp builds it: what a decode step reads and writes.
 
 Sources: ``build_attn``, ``build_attn_mha`` and ``llama_kv_cache::cpy_k``, ``cpy_v``, ``get_k``, ``get_v`` of llama.cpp
-0c1e57098 (set_rows) and 79e0b68c1 (cpy), in the order of the ops that they leave in the graph.
+0c1e57098, in the order of the ops that they leave in the graph.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,19 +18,13 @@ from kvviz.ggml.graph.tensor_data import tensor_set
 
 @dataclass(frozen=True, slots=True)
 class LayerForm:
-    """Sizes of a layer, and which way it goes.
-
-    ``flash``: one op, and V stored as K is; else V is stored transposed, one row for each of its elements.
-    ``protocol``: ``"set_rows"``, rows named by an index that is an input; or ``"cpy"``, a copy into a view at an offset
-    that is part of the graph (llama.cpp until mid 2025).
-    """
+    """Sizes of a layer; ``flash``: one op, and V stored as K is; else V is stored transposed, a row an element."""
 
     heads: int = 4
     kv_heads: int = 2
     head_dim: int = 8
     kv_size: int = 32
     flash: bool = False
-    protocol: str = "set_rows"
     type_k: str = "f16"
     type_v: str = "f16"
     freq_base: float = 10000.0
@@ -86,7 +80,6 @@ class _Step:
     def __init__(self, layer: AttentionLayer, x: Tensor) -> None:
         self.layer, self.x = layer, x
         self.ctx, self.form = layer.ctx, layer.form
-        self.old = layer.form.protocol == "cpy"
         self.graph = layer.ctx.new_graph("attention layer")
         self.tokens = x.ne[1]
 
@@ -97,9 +90,7 @@ class _Step:
         q = self.turned(self.projected("q", form.heads), where, "Qcur")
         k = self.turned(self.projected("k", form.kv_heads), where, "Kcur")
         v = self.projected("v", form.kv_heads)
-        if not self.old:
-            self.named(v, "Vcur")
-        for one in (q, k, v) if self.old else (q, v, k):
+        for one in (q, v, k):
             self.graph.expand(one)
         self.store(k, v, cells)
         mask = layer.mask(positions, n_kv)
@@ -113,24 +104,14 @@ class _Step:
         """[head_dim, heads, tokens]."""
         product = self.named(self.ctx.mul_mat(self.layer.weights[key], self.x), f"{key.upper()}cur")
         split = self.ctx.reshape_3d(product, self.form.head_dim, heads, self.tokens)
-        return self.named(split, "Vcur") if key == "v" or not self.old else split
+        return self.named(split, f"{key.upper()}cur")
 
     def turned(self, split: Tensor, where: Tensor, name: str) -> Tensor:
-        if not self.old:
-            self.named(split, name)
         form = self.form
-        yarn = (0.0, 1.0, 32.0, 1.0)
-        args = (NORMAL, form.n_ctx_orig, form.freq_base, 1.0, *yarn)
+        args = (NORMAL, form.n_ctx_orig, form.freq_base, 1.0, 0.0, 1.0, 32.0, 1.0)
         return self.named(self.ctx.rope_ext(split, where, None, form.head_dim, *args), name)
 
-    # -- writing the cache ------------------------------------------------------------------------------------------
-
     def store(self, k: Tensor, v: Tensor, cells: list[int]) -> None:
-        if self.old:
-            self.graph.expand(self.copied(k, self.layer.cache_k, cells[0]))
-            write = self.copied(v, self.layer.cache_v, cells[0]) if self.form.flash else self.turned_over(v, cells[0])
-            self.graph.expand(write)
-            return
         where = tensor_set(self.layer._input("i64", "attn_inp_k_idxs", self.tokens), cells)
         self.graph.expand(self.ctx.set_rows(self.layer.cache_k, self.flat(k), where))
         if self.form.flash:
@@ -153,25 +134,11 @@ class _Step:
             self.ctx.reshape_2d(self.layer.cache_v, 1, form.kv_width * form.kv_size), single, where
         )
 
-    def copied(self, one: Tensor, cache: Tensor, head: int) -> Tensor:
-        row = self.ctx.reshape_2d(one, self.form.kv_width, self.tokens)
-        return self.ctx.cpy(row, self.ctx.view_1d(cache, self.form.kv_width * self.tokens, cache.nb[1] * head))
-
-    def turned_over(self, v: Tensor, head: int) -> Tensor:
-        form, cache = self.form, self.layer.cache_v
-        columns = self.ctx.transpose(self.ctx.reshape_2d(v, form.kv_width, self.tokens))
-        into = self.ctx.view_2d(cache, self.tokens, form.kv_width, form.kv_size * cache.nb[0], head * cache.nb[0])
-        return self.ctx.cpy(columns, into)
-
-    # -- reading it -------------------------------------------------------------------------------------------------
-
     def heads_first(self, one: Tensor) -> Tensor:
         return self.ctx.permute(one, 0, 2, 1, 3)
 
     def query(self, q: Tensor) -> Tensor:
-        if not self.old:
-            q = self.ctx.view_4d(q, *q.ne, *q.nb[1:], 0)
-        return self.heads_first(q)
+        return self.heads_first(self.ctx.view_4d(q, *q.ne, *q.nb[1:], 0))
 
     def rows(self, cache: Tensor, n_kv: int) -> Tensor:
         """[head_dim, kv_heads, n_kv] of a cache that has a row for each cell."""
@@ -187,8 +154,6 @@ class _Step:
         return self.heads_first(self.part(cache, (n_kv, form.kv_heads, form.head_dim), (step * form.head_dim, step)))
 
     def part(self, cache: Tensor, ne: tuple[int, int, int], nb: tuple[int, int]) -> Tensor:
-        if self.old:
-            return self.ctx.view_3d(cache, *ne, *nb, 0)
         return self.ctx.view_4d(cache, *ne, 1, *nb, cache.nbytes, 0)
 
     def softmax(self, q: Tensor, mask: np.ndarray, n_kv: int) -> Tensor:
@@ -196,23 +161,16 @@ class _Step:
         kq = ctx.mul_mat_set_prec(ctx.mul_mat(self.rows(self.layer.cache_k, n_kv), self.query(q)))
         weights = ctx.soft_max_ext(kq, self.masking("f32", mask), scale, 0.0)
         out = ctx.mul_mat(self.columns(n_kv), weights)
-        if not self.old:
-            for tensor, name in ((kq, "kq"), (weights, "kq_soft_max"), (out, "kqv")):
-                self.named(tensor, name)
+        for tensor, name in ((kq, "kq"), (weights, "kq_soft_max"), (out, "kqv")):
+            self.named(tensor, name)
         return self.named(ctx.cont_2d(self.heads_first(out), self.form.width, self.tokens), "kqv_out")
 
     def flash(self, q: Tensor, mask: np.ndarray, n_kv: int) -> Tensor:
         ctx, scale = self.ctx, self.form.head_dim**-0.5
-        masking = self.masking("f32" if self.old else "f16", mask)
+        masking = self.masking("f16", mask)
         keys, values = self.rows(self.layer.cache_k, n_kv), self.rows(self.layer.cache_v, n_kv)
-        if self.old:
-            masking = ctx.cast(masking, "f16")
         out = ctx.flash_attn_ext_set_prec(ctx.flash_attn_ext(self.query(q), keys, values, masking, scale))
         return self.named(ctx.reshape_2d(out, self.form.width, self.tokens), "kqv_out")
 
     def masking(self, type_: str, mask: np.ndarray) -> Tensor:
-        """The mask as an input; until mid 2025 its rows were padded to 64."""
-        if self.old:
-            more = -len(mask) % 64
-            mask = np.concatenate([mask, np.full((more, mask.shape[1]), -np.inf)])
         return tensor_set(self.layer._input(type_, "attn_inp_kq_mask", mask.shape[1], mask.shape[0]), mask)

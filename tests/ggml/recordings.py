@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import kvviz
-from kvviz.ggml.graph.compute_graph import ComputeGraph
 from kvviz.ggml.graph.tensor import Tensor
 from kvviz.ggml.recording.recorded_graphs import Recording
 from tests.ggml.every_pair import lines_of
@@ -59,12 +58,6 @@ def built(nodes: list[Tensor], named: Callable[[Tensor], Any] = attrgetter("name
 def names(rows: list[dict[str, Any]]) -> dict[int, str]:
     """Names by id, of leafs and nodes."""
     return {row["id"]: row["name"] for row in rows if row["k"] in ("leaf", "node")}
-
-
-def assert_same_nodes(graph: ComputeGraph, name: str) -> None:
-    """Nodes of a graph, in their order, are those of a recording of one graph."""
-    rows = lines(name)
-    assert built(graph.nodes) == recorded([row for row in rows if row["k"] == "node"], names(rows))
 
 
 @cache

@@ -15,10 +15,12 @@ class Seed(NamedTuple):
     results: dict[str, Tensor]
 
 
-def kv(read_first: bool = False, rows: bool = False, written: bool = True, old: bool = False) -> Seed:
+def kv(
+    read_first: bool = False, rows: bool = False, written: bool = True, old: bool = False, name: str = "k_cache"
+) -> Seed:
     """A write into a cache of 8 cells, and a read of all of it."""
     ctx = Context(set_rows_destination=not old)
-    k = ctx.new_tensor("f32", 4, 8, name="k_cache", role="state")
+    k = ctx.new_tensor("f32", 4, 8, name=name, role="state")
     k_cur = ctx.new_tensor("f32", 4, 2, name="k_cur", data=[1] * 4 + [2] * 4)
     q = ctx.new_tensor("f32", 4, 1, name="q", data=1)
     if rows:

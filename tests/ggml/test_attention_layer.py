@@ -19,12 +19,11 @@ LAYERS = json.loads((DATA / "attention_layers.json").read_text("utf-8"))
 SMOLLM2 = LayerForm(heads=9, kv_heads=3, head_dim=64, kv_size=256, freq_base=100000.0, n_ctx_orig=8192)
 
 
-def _plain(nodes: list[dict[str, Any]], old: bool) -> list[dict[str, Any]]:
-    """Without what hangs on the place in the whole model: numbers of unnamed nodes, names of unnamed leafs."""
-    leafs = {"leaf_4": "inp_pos", "leaf_9": "attn_inp_kq_mask"}
+def _plain(nodes: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Without numbers of unnamed nodes, which hang on the place in the whole model."""
 
     def name(text: str) -> str:
-        return re.sub(r"node_\d+", "node", leafs.get(text, text) if old else text)
+        return re.sub(r"node_\d+", "node", text)
 
     return [
         {**node, "name": name(node["name"]), "src": [name(one) for one in node["src"]], "flags": 0}
@@ -36,16 +35,14 @@ def _plain(nodes: list[dict[str, Any]], old: bool) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("case", LAYERS)
 def test_a_layer_has_the_nodes_of_llama_cpp_in_its_order(case: str) -> None:
     expected = LAYERS[case]
-    old = case.startswith("cpy")
-    form = replace(SMOLLM2, flash="flash" in case, protocol="cpy" if old else "set_rows")
-    layer = AttentionLayer(Context(), form)
+    layer = AttentionLayer(Context(), replace(SMOLLM2, flash="flash" in case))
     positions = expected["positions"]
     layer.positions = dict(zip(range(positions[0]), range(positions[0])))
-    graph = layer.graph(np.zeros((len(positions), form.width)), positions, n_kv=32 if old else None)
-    assert _plain(built(graph.nodes), old) == _plain(expected["nodes"], old)
+    graph = layer.graph(np.zeros((len(positions), SMOLLM2.width)), positions)
+    assert _plain(built(graph.nodes)) == _plain(expected["nodes"])
     held = {leaf.name: leaf for leaf in graph.leafs}
     for leaf in expected["leafs"]:
-        if "values" in leaf and not old:
+        if "values" in leaf:
             mine = held[leaf["name"]]
             assert mine.values is not None and mine.values.tolist() == leaf["values"]
             assert (mine.type, list(mine.ne), mine.flags) == (leaf["type"], leaf["ne"], leaf["flags"])
@@ -62,7 +59,7 @@ def _attention(x: np.ndarray, weights: dict[str, np.ndarray], form: LayerForm, t
     """Causal attention of all tokens at once, in float64, row by row; K and V go through the cache's type."""
     split = {key: (x @ weights[key].T).reshape(len(x), -1, form.head_dim) for key in "qkv"}
     q, k = (np.array([_rope(row, i) for i, row in enumerate(split[key])]) for key in "qk")
-    k, v = (through(one.reshape(len(x), -1)).reshape(one.shape) for one in (k, split["v"]))
+    k, v = (through(one.reshape(len(x), -1)).astype(float).reshape(one.shape) for one in (k, split["v"]))
     rows = []
     for token in range(len(x)):
         heads = []
@@ -75,38 +72,25 @@ def _attention(x: np.ndarray, weights: dict[str, np.ndarray], form: LayerForm, t
     return np.array(rows) @ weights["output"].T
 
 
-def _f16(x: np.ndarray) -> np.ndarray:
-    return x.astype(np.float16).astype(np.float64)
+@pytest.mark.parametrize(("flash", "type_"), [(False, "f16"), (True, "f16"), (True, "q8_0")])
+def test_decode_steps_give_what_attention_over_all_tokens_gives(flash: bool, type_: str) -> None:
+    def through(x: np.ndarray) -> np.ndarray:
+        return x.astype(np.float16) if type_ == "f16" else from_q8_0(to_q8_0(x.astype(np.float32)))
 
-
-def _q8_0(x: np.ndarray) -> np.ndarray:
-    return from_q8_0(to_q8_0(x.astype(np.float32))).astype(np.float64)
-
-
-@pytest.mark.parametrize("protocol", ["set_rows", "cpy"])
-@pytest.mark.parametrize(
-    ("flash", "type_", "through"), [(False, "f16", _f16), (True, "f16", _f16), (True, "q8_0", _q8_0)]
-)
-def test_decode_steps_give_what_attention_over_all_tokens_gives(
-    protocol: str, flash: bool, type_: str, through: Any
-) -> None:
-    form = LayerForm(head_dim=32, flash=flash, protocol=protocol, type_k=type_, type_v=type_)
+    form = LayerForm(head_dim=32, flash=flash, type_k=type_, type_v=type_)
     rng = np.random.default_rng(4)
     x = rng.normal(size=(9, form.width)).astype(np.float32)
     sizes = {"q": form.width, "k": form.kv_width, "v": form.kv_width, "output": form.width}
     weights = {key: rng.normal(size=(n, form.width)).astype(np.float32) / 8 for key, n in sizes.items()}
     layer = AttentionLayer(Context(), form, weights)
-    graphs, results = [], []
+    results = []
     for tokens in ([0, 1, 2, 3, 4], [5], [6], [7, 8]):
-        graphs.append(layer.graph(x[tokens], tokens))
-        executor = kvviz.ggml.Executor("step")
-        executor.run(graphs[-1])
-        results.append(executor.finish().outputs["attn_out-0"].reshape(len(tokens), -1))
+        found = kvviz.ggml.run(layer.graph(x[tokens], tokens)).outputs["attn_out-0"]
+        results.append(found.reshape(len(tokens), -1))
     expected = _attention(x, weights, form, through)
     # q8_0 rounds Q to 8 bits as well; else only f16 stands between the two.
-    assert (
-        np.abs(np.concatenate(results) - expected).max() < (0.03 if type_ == "q8_0" else 2e-3) * np.abs(expected).max()
-    )
+    loose = 0.03 if type_ == "q8_0" else 2e-3
+    assert np.abs(np.concatenate(results) - expected).max() < loose * np.abs(expected).max()
 
 
 def test_nan_in_unused_cells_spoils_products_but_not_flash_attention() -> None:

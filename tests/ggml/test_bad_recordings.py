@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 import kvviz
 from kvviz.errors import KvvizError
 from kvviz.ggml.graph.memory_plan import lives
-from kvviz.ggml.recording.recorded_graphs import Recording
 from kvviz.trace.schema.regions import LEVELS
 from tests.ggml.every_pair import lines_of
 from tests.ggml.recordings import DATA
@@ -22,8 +21,8 @@ SEED = lines_of(DATA / "seed_set_rows.jsonl")
 NAME = 'a "b" | </script> <x>&amp; \\ (f32)|3 é'
 
 
-def written(folder: Path, lines: list[Any], name: str = "bad.jsonl") -> Path:
-    path = folder / name
+def written(folder: Path, lines: list[Any]) -> Path:
+    path = folder / "bad.jsonl"
     path.write_text("".join(line if isinstance(line, str) else json.dumps(line) + "\n" for line in lines), "utf-8")
     return path
 
@@ -39,7 +38,6 @@ def changed(number: int, **fields: Any) -> list[Any]:
         ([], "after line 0: the file is empty"),
         ([*SEED[:2], "{\n"], "line 3: is not JSON"),
         ([*SEED[:2], "[" * 100_000 + "\n"], "line 3: is not JSON: it is nested too deeply"),
-        ([*SEED[:2], '{"k":"node","g":' + "9" * 5000 + "}\n"], "line 3: is not JSON"),
         ([*SEED[:2], "[1, 2]\n"], "line 3: is a list, not an object"),
         (SEED[1:], "line 1: the first line of a recording must have"),
         ([SEED[0], *SEED[2:]], "line 2: a leaf before the first graph"),
@@ -47,14 +45,10 @@ def changed(number: int, **fields: Any) -> list[Any]:
         (SEED[:1], "after line 1: no graph with a node"),
         ([*SEED, SEED[-1]], "line 10: node 'kq' has the id 5 of another tensor"),
         (changed(6, src=[1, 2, 99]), "line 6: node 'k_write' uses tensor 99, which no earlier line"),
-        (changed(6, view_src=4), "line 6: node 'k_write' uses tensor 4,"),
-        (changed(6, view_src=0), "line 6: node 'k_write' is a view of 'k_write', which is a view itself"),
         (changed(7, view_src=0), "line 7: node 'k_read_view' is a view of 'k_write', which is a view itself"),
         (changed(6, ne=[4, -8, 1, 1]), "line 6: has 'ne' = [4, -8, 1, 1], but needs a list of numbers from 0"),
         (changed(6, ne=[4, 8, 1]), "line 6: has 3 numbers in 'ne', not 4"),
-        (changed(6, ne=[4, 8, 1, True]), "line 6: has 'ne'"),
         (changed(5, ne=[1 << 47, 8, 1, 1]), "line 5: leaf 'k_cache' of"),
-        (changed(5, ne=[1 << 999, 8, 1, 1]), "line 5: has 'ne'"),
         (changed(5, ne=[4, 7, 1, 1]), "line 6: node 'k_write' reaches to byte 128 of 'k_cache', which has 112"),
         (changed(7, type="q4_0"), "line 7: node 'k_read_view' reaches to byte 130 of 'k_cache', which has 128"),
         (changed(5, type="f7"), "line 5: the tensor type 'f7' is not known"),
@@ -77,16 +71,13 @@ def test_a_wrong_line_is_one_error_with_its_number(tmp_path: Path, lines: list[A
     assert str(tmp_path / "bad.jsonl") in str(caught.value) and len(str(caught.value)) < 600
 
 
-def test_a_truncated_or_changed_packed_file_says_where_it_ends(tmp_path: Path) -> None:
+def test_a_cut_a_changed_a_missing_and_another_kind_of_file_are_said(tmp_path: Path) -> None:
     data = (DATA / "tiny_mamba.jsonl.gz").read_bytes()
     for name, part in (("cut", data[:3000]), ("none", data[:5]), ("other", data[:2000] + b"\0" * 40 + data[2040:])):
         path = tmp_path / f"{name}.jsonl.gz"
         path.write_bytes(part)
         with pytest.raises(KvvizError, match=re.escape(str(path)) + r", (after|at|line)"):
             kvviz.ggml.load(path)
-
-
-def test_a_missing_file_and_another_kind_of_file_are_said(tmp_path: Path) -> None:
     with pytest.raises(KvvizError, match=r"none\.jsonl cannot be read: No such file"):
         kvviz.ggml.load(tmp_path / "none.jsonl")
     with pytest.raises(KvvizError, match=r"its name must end in one of \.jsonl, \.jsonl\.gz, \.dot"):
@@ -122,10 +113,7 @@ def test_whatever_a_line_says_there_is_a_recording_or_one_error(tmp_path: Path, 
     for _ in range(data.draw(st.integers(1, 3))):
         line = data.draw(st.sampled_from(lines))
         line[data.draw(st.sampled_from(sorted(line)))] = data.draw(ANYTHING)
-    try:
-        _read_all(kvviz.ggml.load(written(tmp_path, list(lines))))
-    except KvvizError as error:
-        assert re.search(r"bad\.jsonl, (after )?line \d+: ", str(error))
+    _read_or_refused(written(tmp_path, list(lines)))
 
 
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -137,17 +125,18 @@ def test_whatever_bytes_are_changed_there_is_a_recording_or_one_error(tmp_path: 
         at = data.draw(st.integers(0, len(content) - 1))
         content[at : at + data.draw(st.integers(0, 3))] = data.draw(st.binary(max_size=3))
     packed = file.endswith("jsonl") and data.draw(st.booleans())
-    path = tmp_path / f"changed{Path(file).suffix}{'.gz' if packed else ''}"
+    path = tmp_path / f"bad{Path(file).suffix}{'.gz' if packed else ''}"
     path.write_bytes(gzip.compress(bytes(content)) if packed else bytes(content))
+    _read_or_refused(path)
+
+
+def _read_or_refused(path: Path) -> None:
     try:
-        _read_all(kvviz.ggml.load(path))
+        found = kvviz.ggml.load(path)
+        for graph in found.graphs:
+            for level in LEVELS:
+                kvviz.hazards(graph, level)
+            lives(graph)
+        assert len(found.trace.storages) > 0
     except KvvizError as error:
-        assert re.search(r"changed\.\S+, (after )?line \d+: ", str(error))
-
-
-def _read_all(found: Recording) -> None:
-    for graph in found.graphs:
-        for level in LEVELS:
-            kvviz.hazards(graph, level)
-        lives(graph)
-    assert len(found.trace.storages) > 0
+        assert re.search(r"bad\.\S+, (after )?line \d+: ", str(error))

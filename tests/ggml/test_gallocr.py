@@ -11,7 +11,7 @@ from kvviz.errors import KvvizError
 from kvviz.ggml.graph.compute_graph import ComputeGraph
 from kvviz.ggml.graph.memory_plan import EXTERNAL, VIEW, MemoryPlan
 from kvviz.ggml.graph.tensor import INPUT, OUTPUT, Tensor, new_tensor
-from kvviz.ggml.order.gallocr import Address, FreeBlocks, plan_memory
+from kvviz.ggml.order.gallocr import plan_memory
 from kvviz.trace import blockers as b
 from tests.ggml.recordings import DATA, recording
 from tests.ggml.worst_case import read_lines, reserved_graph
@@ -98,7 +98,7 @@ def test_tensors_lie_where_ggmls_allocator_puts_them(case: str) -> None:
     assert sorted(one.name for one in plan.nodes[-1].freed) == freed.split()
 
 
-def test_every_reason_is_kept_not_only_the_first() -> None:
+def test_every_reason_is_kept_not_only_the_first_and_what_is_external_is_never_placed() -> None:
     x = given("x")
     weight = new_tensor("f16", (128,), "w")
     weight.role = "weight"
@@ -106,43 +106,16 @@ def test_every_reason_is_kept_not_only_the_first() -> None:
     a.flags |= OUTPUT
     view = op("view", "VIEW", a, view_of=a)
     other = op("other", "ADD", a, weight)
-    found = planned(view, other, op("last", "SQR", a))
+    cache = new_tensor("f32", (256,), "cache")
+    cache.role = "state"
+    last = op("last", "SCALE", cache)
+    found = planned(view, other, op("read", "SQR", a), last)
     assert reasons(found, other) == {
         0: b.REQUESTED_OUTPUT | b.NOT_LAST_USE | b.ALIASED,
         1: b.CONSTANT | b.DTYPE_DIFFERS | b.SHAPE_DIFFERS,
     }
-
-
-def test_external_tensors_are_never_placed() -> None:
-    cache = new_tensor("f32", (256,), "cache")
-    cache.role = "state"
-    o = op("o", "SCALE", cache)
-    found = planned(o)
-    assert cache not in found.places
-    assert reasons(found, o) == {0: EXTERNAL}
-
-
-def test_the_free_list_takes_the_smallest_block_that_fits_and_joins_neighbours() -> None:
-    free = FreeBlocks()
-    taken = [free.take(size) for size in (100, 64, 32, 64, 256, 32)]
-    assert [there.offset for there in taken] == [0, 128, 192, 224, 288, 544]
-    free.give(taken[0], 100)
-    free.give(taken[2], 32)
-    free.give(taken[4], 256)
-    assert free.take(30) == Address(0, 192)  # the block of 32, not the ones of 128 and 256
-    assert free.take(100) == Address(0, 0)
-    free.give(taken[3], 64)  # joins the 256 bytes behind it
-    assert free.take(320) == Address(0, 224)
-    assert free.max_sizes == [576]
-
-
-def test_the_last_block_is_used_only_where_nothing_else_fits() -> None:
-    free = FreeBlocks()
-    first = free.take(64)
-    free.take(32)
-    free.give(first, 64)
-    assert free.take(96) == Address(0, 96)
-    assert free.take(64) == Address(0, 0)
+    assert reasons(found, last) == {0: EXTERNAL}
+    assert cache not in found.places and weight not in found.places
 
 
 def test_a_buffer_type_with_a_largest_block_has_its_memory_in_chunks() -> None:
@@ -151,20 +124,16 @@ def test_a_buffer_type_with_a_largest_block_has_its_memory_in_chunks() -> None:
     plan = plan_memory(graph, max_chunk=1024)
     assert [(there.chunk, there.offset) for there in plan.places.values()] == [(0, 0), (1, 0), (2, 0)]
     assert plan.sizes == {("compute", 0): 1024, ("compute", 1): 1024, ("compute", 2): 256}
+    for alignment in (0, 24, -32):
+        with pytest.raises(KvvizError, match="power of two"):
+            plan_memory(graph, alignment=alignment)
 
 
-@pytest.mark.parametrize("alignment", [0, 24, -32])
-def test_an_alignment_that_is_no_power_of_two_is_refused(alignment: int) -> None:
-    with pytest.raises(KvvizError, match="power of two"):
-        plan_memory(ComputeGraph("none"), alignment=alignment)
-
-
-@pytest.mark.parametrize("kind", [name for name in OPS["ops"] if name != "NONE"])
-def test_an_op_runs_in_place_exactly_where_ggml_lets_it(kind: str) -> None:
-    # given an op of which nothing but its kind can stand in the way
-    x = given("x")
-    found = planned(op("o", kind, op("a", "SQR", x)))
-    assert (found.places[found.nodes[-1].node].source is not None) == (kind in OPS["can_inplace"])
+def test_an_op_runs_in_place_exactly_where_ggml_lets_it() -> None:
+    # given ops of which nothing but their kind can stand in the way
+    for kind in set(OPS["ops"]) - {"NONE"}:
+        found = planned(op("o", kind, op("a", "SQR", given("x"))))
+        assert (found.places[found.nodes[-1].node].source is not None) == (kind in OPS["can_inplace"]), kind
 
 
 def test_what_a_back_end_keeps_for_a_fused_op_is_not_taken_over_before_it_has_run() -> None:

@@ -42,6 +42,8 @@ def test_what_is_stepped_through_is_what_a_run_records(name: str) -> None:
 
 def test_another_ready_node_of_a_live_graph_runs_next_and_the_pair_that_this_breaks_is_reported() -> None:
     debugger = kvviz.debug(kv().graph)
+    with pytest.raises(KvvizError, match="'kq' cannot run at step 0: it waits for 'k_read_view'; ready are"):
+        debugger.choose("kq")
     for name in ("k_read_view", "kq"):
         debugger.choose(name)
     assert debugger.frontier() == ("k_write_view",)
@@ -50,11 +52,6 @@ def test_another_ready_node_of_a_live_graph_runs_next_and_the_pair_that_this_bre
     assert (broken.kind, broken.broken, broken.first, broken.second, broken.bytes) == ("RAW", True, 1, 3, 32)
     np.testing.assert_array_equal(debugger.trace.outputs["kq"], np.zeros(8))
     assert str(kvviz.explain(debugger.trace).verdict[0]).startswith("1 pair in the wrong order: MUL_MAT kq reads")
-
-
-def test_what_is_not_ready_is_refused_with_what_it_waits_for() -> None:
-    with pytest.raises(KvvizError, match="'kq' cannot run at step 0: it waits for 'k_read_view'; ready are"):
-        kvviz.debug(kv().graph).choose("kq")
 
 
 def test_a_recorded_graph_left_twice_differs_first_where_reorder_says_and_in_as_many_bytes() -> None:
@@ -84,7 +81,7 @@ def test_a_rule_gives_the_order_that_reorder_gives(rule: str) -> None:
     assert forked.label == rule
 
 
-def test_inputs_that_were_changed_since_do_not_change_what_is_run_again() -> None:
+def test_a_run_is_made_again_with_the_inputs_and_caches_that_it_had() -> None:
     ctx = Context()
     x = ctx.new_tensor("f32", 3, name="x", data=[1, 2, 3])
     trace = kvviz.ggml.run(ctx.new_graph("squares").expand(ctx.set_name(ctx.sqr(x), "y")))
@@ -92,9 +89,6 @@ def test_inputs_that_were_changed_since_do_not_change_what_is_run_again() -> Non
     np.testing.assert_array_equal(trace.recipe.again().outputs["y"], [1, 4, 9])
     np.testing.assert_array_equal(trace.value("y", 0), [1, 4, 9])
     assert x.data is not None and x.data.view(np.float32).tolist() == [7, 7, 7]
-
-
-def test_graphs_after_each_other_share_their_cache_also_when_they_run_again() -> None:
     form = LayerForm()
     layer = AttentionLayer(Context(), form)
     trace = kvviz.ggml.run([layer.graph(np.full((1, form.width), i + 1.0), [i]) for i in range(3)])

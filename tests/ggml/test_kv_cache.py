@@ -36,10 +36,6 @@ def holes() -> KVCache:
     return cache
 
 
-def names(cache: KVCache) -> list[str]:
-    return [kv_cache.CELL_STATES[state][0] for state in cache.cells.states]
-
-
 @pytest.mark.parametrize("script", SCRIPTS, ids=["first", "second"])
 def test_cells_and_positions_are_those_of_llama_cpp_after_every_call(script: dict[str, Any]) -> None:
     cache, many = KVCache(script["size"], script["n_seq_max"]), script["n_ubatch"]
@@ -56,34 +52,6 @@ def test_cells_and_positions_are_those_of_llama_cpp_after_every_call(script: dic
             assert found == told["cells"], number
         positions = [[cache.pos_min(seq), cache.pos_max(seq)] for seq in range(script["n_seq_max"])]
         assert positions == told["pos"], (number, kind)
-
-
-def test_a_moved_position_changes_no_key_before_the_next_tokens(holes: KVCache) -> None:
-    holes.seq_add(0, 3, -1, -2)
-    assert (holes.pos[3], holes.turned[3], names(holes)[3]) == (1, 3, "shift pending")
-    holes.append(1, seq=1)
-    assert (holes.pos[3], holes.turned[3], names(holes)[3]) == (1, 1, "live")
-    assert "rotates the keys of cell 3 first" in holes.history[-1].text
-
-
-def test_shared_cells_are_free_when_all_sequences_have_left() -> None:
-    cache = KVCache(8, n_seq_max=2)
-    cache.append(3, seq=0)
-    cache.seq_cp(0, 1)
-    assert cache.cells.text() == "MMM....."
-    cache.seq_rm(0)
-    assert cache.cells.text() == "111....."
-    cache.seq_rm(1, 0, 2)
-    assert cache.cells.text() == "..1....."
-
-
-def test_tokens_that_do_not_fit_leave_the_cells_as_they_were() -> None:
-    cache = KVCache(8)
-    cache.append(6)
-    before, calls = cache.cells.text(), len(cache.history)
-    with pytest.raises(KvvizError, match="no cells for 4 tokens: 2 of 8 are empty"):
-        cache.append(4)
-    assert (cache.cells.text(), len(cache.history)) == (before, calls)
 
 
 @pytest.mark.parametrize(
@@ -103,9 +71,20 @@ def test_what_cannot_be_is_refused(call: Any, text: str) -> None:
         call()
 
 
-def test_every_call_is_kept_with_the_cells_after_it(holes: KVCache) -> None:
+def test_each_call_says_what_it_did_and_a_moved_position_changes_no_key_before_the_next_tokens(holes: KVCache) -> None:
+    assert doctest.testmod(kv_cache).failed == 0
     assert [change.call for change in holes.history] == ["", "decode 4 tokens", "decode 2 tokens", "seq_rm(0, 1, 3)"]
     assert [change.cells.text() for change in holes.history] == ["........", "0000....", "000011..", "0..011.."]
+    holes.seq_cp(0, 1, 3)
+    assert holes.cells.text() == "0..M11.."
+    holes.seq_add(0, 3, -1, -2)
+    assert (holes.pos[3], holes.turned[3], holes.cells.states[3]) == (1, 3, SHIFTED)
+    with pytest.raises(KvvizError, match="no cells for 5 tokens: 4 of 8 are empty"):
+        holes.append(5)
+    assert len(holes.history) == 6 and holes.cells.text() == "0..M11.."
+    holes.append(1, seq=1)
+    assert (holes.pos[3], holes.turned[3], holes.cells.states[3]) == (1, 1, LIVE)
+    assert "rotates the keys of cell 3 first" in holes.history[-1].text
 
 
 SEQ, POS = st.integers(0, 2), st.integers(-1, 12)
@@ -179,12 +158,7 @@ def test_a_file_without_notes_is_still_read() -> None:
             read(wrong, ROWS)
 
 
-def test_the_example_in_the_docstring_gives_what_it_says() -> None:
-    assert doctest.testmod(kv_cache).failed == 0
-
-
-LLAMA = Path(__file__).resolve().parents[1] / "data"
-STORED: dict[str, Any] = json.loads((LLAMA / "llama" / "kv_rows.json").read_text("utf-8"))
+STORED: dict[str, Any] = json.loads(DATA.with_name("kv_rows.json").read_text("utf-8"))
 
 
 def rows(spans: Any) -> list[int]:
@@ -216,11 +190,9 @@ def test_rows_that_defragmentation_moved_are_counted_once() -> None:
         assert [run.valid + run.stale for run in cache.runs] == [6, 7, 7, 7]
         assert cache.runs[2].valid == 5
         assert cache.runs[2].bytes_copied == cache.runs[2].bytes_written == 2 * 192 * 2
-
-
-def test_memory_that_is_not_known_to_the_byte_and_states_of_recurrent_layers_are_no_caches() -> None:
-    assert not recording("seed_set_rows.dot").trace.caches
-    assert not recording("tiny_mamba_2seq.jsonl.gz").trace.caches
+    # memory that is not known to the byte, and the states of recurrent layers, are no caches
+    for name in ("seed_set_rows.dot", "tiny_mamba_2seq.jsonl.gz"):
+        assert not recording(name).trace.caches
 
 
 def test_a_graph_that_was_run_has_its_cache_too_and_a_saved_trace_says_the_same(tmp_path: Path) -> None:

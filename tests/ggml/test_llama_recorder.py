@@ -54,37 +54,33 @@ def test_after_an_error_inside_the_model_is_as_it_was(llama: FakeLlama) -> None:
 
 def test_a_saved_recording_is_read_again(llama: FakeLlama, tmp_path: Path) -> None:
     with kvviz.ggml.record(llama) as recording:
-        llama(3)
+        llama._ctx.encode(types.SimpleNamespace(batch=types.SimpleNamespace(n_tokens=3)))
+        llama()
+    assert [graph.step for graph in recording.graphs] == ["encode", "decode0"]
+    assert "encode" not in vars(llama._ctx)
     for name in ("one.jsonl", "one.jsonl.gz"):
         recording.save(tmp_path / name)
         again = kvviz.ggml.load(tmp_path / name)
+        assert [run.text for run in again.trace.runs] == ["encode", "decode0"]
         assert [node.name for node in again.graphs[0].nodes] == [node.name for node in recording.graphs[0].nodes]
         assert kvviz.hazards(again.graphs[0]) == kvviz.hazards(recording.graphs[0])
     with pytest.raises(SaveError, match="was not recorded here"):
         again.save(tmp_path / "two.jsonl")
 
 
-def test_a_recording_of_nothing_is_an_error(llama: FakeLlama) -> None:
-    with pytest.raises(KvvizError, match="executed no graph"), kvviz.ggml.record(llama):
-        pass
+def test_what_cannot_be_recorded_is_refused(llama: FakeLlama, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(model: object, why: str) -> None:
+        with pytest.raises(KvvizError, match=why), kvviz.ggml.record(model):
+            pass
 
-
-def test_what_is_no_llama_is_refused(llama: FakeLlama) -> None:
-    with pytest.raises(KvvizError, match=r"a str is not a llama_cpp\.Llama"), kvviz.ggml.record("model.gguf"):
-        pass
-
-
-def test_without_llama_cpp_python_one_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "llama_cpp", None)
-    with pytest.raises(KvvizError, match="pip install llama-cpp-python"), kvviz.ggml.record(object()):
-        pass
-
-
-def test_another_struct_is_found_before_anything_is_read(llama: FakeLlama, monkeypatch: pytest.MonkeyPatch) -> None:
+    refused(llama, "executed no graph")
+    refused("model.gguf", r"a str is not a llama_cpp\.Llama")
+    # another struct is found before anything is read
     other = types.SimpleNamespace(libggml=Ggml(llama.memory, shifted=8))
     monkeypatch.setitem(sys.modules, "llama_cpp._ggml", other)
-    with pytest.raises(KvvizError, match="unknown layout of struct ggml_tensor"), kvviz.ggml.record(llama):
-        pass
+    refused(llama, "unknown layout of struct ggml_tensor")
+    monkeypatch.setitem(sys.modules, "llama_cpp", None)
+    refused(object(), "pip install llama-cpp-python")
 
 
 def test_recordings_are_taken_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -96,12 +92,3 @@ def test_recordings_are_taken_on_the_command_line(tmp_path: Path, capsys: pytest
     assert "cache_r_l0" in (tmp_path / "page.html").read_text("utf-8")
     assert main(["report", file, "--policy", "rten"]) == 2
     assert "is a recording, so nothing runs" in capsys.readouterr().err
-
-
-def test_the_graph_of_an_encoder_has_its_name(llama: FakeLlama) -> None:
-    with kvviz.ggml.record(llama) as recording:
-        llama._ctx.encode(types.SimpleNamespace(batch=types.SimpleNamespace(n_tokens=3)))
-        llama()
-    assert [graph.step for graph in recording.graphs] == ["encode", "decode0"]
-    assert [run.text for run in recording.trace.runs] == ["encode", "decode0"]
-    assert "encode" not in vars(llama._ctx)

@@ -4,7 +4,6 @@ Expected values: ggml run on the CPU with these graphs (ggml discussion 1314).
 """
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -28,28 +27,22 @@ def test_patches_in_place_touch_their_own_bytes_only() -> None:
     assert (tensor_get(k) < 0).sum(0).tolist() == [4, 4, 0, 0, 4, 4, 4, 0]
 
 
-@pytest.mark.parametrize(
-    ("twice", "offsets", "first", "second"), [(False, (0, 0), 20, 802), (True, (1024, 0), 90, 90 * 90 * (90 * 90 + 10))]
-)
-def test_in_one_arena_with_places_taken_over_a_second_run_reads_what_the_first_left(
-    twice: bool, offsets: tuple[int, int], first: float, second: float
-) -> None:
+def test_in_one_arena_with_places_taken_over_a_second_run_reads_what_the_first_left() -> None:
     # Places as ggml's allocator gives them; x and y are inputs, and only x is overwritten by sqr(x).
     ctx = Context()
     x, y = ctx.new_tensor("f32", 256, name="x"), ctx.new_tensor("f32", 256, name="y")
     a = ctx.sqr(x)
     b = ctx.add(a, y)
-    o = ctx.mul(b, a) if twice else ctx.scale(b, 2.0)
+    o = ctx.scale(b, 2.0)
     arena = np.zeros(2048, np.uint8)
-    for tensor, offset in zip((x, y, a, b, o), (0, 1024, 0, *offsets)):
+    for tensor, offset in zip((x, y, a, b, o), (0, 1024, 0, 0, 0)):
         tensor.data = arena[offset : offset + 1024]
     kvviz.ggml.tensor_set(x, 3)
     kvviz.ggml.tensor_set(y, 1)
     graph = ctx.new_graph().expand(o)
-    kvviz.ggml.run(graph)
-    assert (tensor_get(o) == first).all() and (tensor_get(x) == first).all()
-    kvviz.ggml.run(graph)
-    assert (tensor_get(o) == second).all()
+    for result in (20, 802):
+        kvviz.ggml.run(graph)
+        assert (tensor_get(o) == result).all() and (tensor_get(x) == result).all()
 
 
 def test_a_step_of_adamw_writes_its_moments_too() -> None:

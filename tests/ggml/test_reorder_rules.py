@@ -83,24 +83,15 @@ def test_each_rule_gives_the_order_of_its_back_end_and_breaks_what_that_breaks(
     assert [pair.kind for pair in kvviz.hazards(graph.reordered(order)) if pair.broken] == kinds
 
 
-def test_cuda_interleaves_the_three_branches_behind_attn_norm() -> None:
+def test_cuda_interleaves_the_three_branches_behind_attn_norm_unless_they_write_one_root() -> None:
     x = _leaf("x", 4)
     norm = _op("attn_norm-0", "RMS_NORM", x, ne=(4,))
     q, k, v = (_op(name, "MUL_MAT", _leaf(f"w{name}", 4, 4), norm, ne=(4,)) for name in "qkv")
     q2, k2 = _op("q2", "ROPE", q, ne=(4,)), _op("k2", "ROPE", k, ne=(4,))
-    join = _op("attn", "FLASH_ATTN_EXT", q2, k2, v, ne=(4,))
-    graph = ComputeGraph("qkv").expand(join)
+    graph = ComputeGraph("qkv").expand(_op("attn", "FLASH_ATTN_EXT", q2, k2, v, ne=(4,)))
     assert [node.name for node in graph.nodes] == ["attn_norm-0", "q", "q2", "k", "k2", "v", "attn"]
     assert [node.name for node in new_order(graph, "cuda")] == ["attn_norm-0", "q", "k", "v", "q2", "k2", "attn"]
-
-
-def test_cuda_leaves_branches_alone_that_write_one_root() -> None:
-    x, cache = _leaf("x", 4), _leaf("K", 4, 8, role="state")
-    norm = _op("attn_norm-0", "RMS_NORM", x, ne=(4,))
-    q, k, v = (_op(name, "MUL_MAT", _leaf(f"w{name}", 4, 4), norm, ne=(4,)) for name in "qkv")
-    for one in (k, v):
-        one.view_src = cache
-    graph = ComputeGraph("one root").expand(_op("attn", "FLASH_ATTN_EXT", q, k, v, ne=(4,)))
+    k.view_src = v.view_src = _leaf("K", 4, 8, role="state")
     assert new_order(graph, "cuda") == graph.nodes
 
 
@@ -154,34 +145,22 @@ def _twice(fresh: bool) -> tuple[ComputeGraph, dict[Tensor, str]]:
     return graph, {first: "GPU", second: "GPU"}
 
 
-def test_the_same_view_is_read_as_it_was_when_it_was_copied() -> None:
+def test_the_same_view_is_read_as_it_was_when_it_was_copied_and_a_fresh_one_is_copied_anew() -> None:
     graph, backends = _twice(fresh=False)
     found = split_graph(graph, backends)
-    assert [(part.backend, [one.name for one in part.copied]) for part in found.splits] == [
-        ("CPU", []),
-        ("GPU", ["view"]),
-        ("CPU", []),
-        ("GPU", []),
-    ]
+    copied = [(part.backend, [one.name for one in part.copied]) for part in found.splits]
+    assert copied == [("CPU", []), ("GPU", ["view"]), ("CPU", []), ("GPU", [])]
     assert run(found.graph).outputs["second"].tolist() == [1] * 4
     (stale,) = found.stale
     assert (stale.source.name, stale.write.name, stale.read.name, stale.bytes) == ("view", "write", "second", 16)
     assert "model of ggml's scheduler" in stale.sentence
-
-
-def test_a_fresh_view_is_copied_anew() -> None:
-    graph, backends = _twice(fresh=True)
-    found = split_graph(graph, backends)
-    assert found.stale == ()
-    assert [node.name for node in found.graph.nodes if "#" in node.name] == ["GPU#view#0", "GPU#fresh#0"]
-    assert run(found.graph).outputs["second"].tolist() == [7] * 4
-
-
-def test_what_lies_in_a_root_is_where_the_root_is() -> None:
-    graph, _ = _twice(fresh=False)
     write = next(node for node in graph.nodes if node.name == "write")
     with pytest.raises(KvvizError, match="'write' lies in 'root' on CPU: it cannot be on GPU"):
         split_graph(graph, {write: "GPU"})
+    found = split_graph(*_twice(fresh=True))
+    assert found.stale == ()
+    assert [node.name for node in found.graph.nodes if "#" in node.name] == ["GPU#view#0", "GPU#fresh#0"]
+    assert run(found.graph).outputs["second"].tolist() == [7] * 4
 
 
 def test_a_weight_of_another_back_end_begins_a_split_behind_other_copies() -> None:
