@@ -47,6 +47,12 @@ def test_a_fix_that_the_page_asks_for_is_shown_as_a_lane_at_the_same_op(debugger
     assert step.decision.dispatch == "in_place"
     assert [lane["label"] for lane in debugger.lanes] == ["ideal", missed.blockers[blocker].fix.label]
     assert [told["steps"] for told in debugger.lanes[1]["figures"]] == [len(before.steps), len(after.steps)]
+    # and so at any step at which the op was missed
+    debugger.close_lane()
+    other = next(step for step in missed.steps if step != missed.step)
+    debugger.fix(other, blocker)
+    here = debugger.trace.steps[debugger.cursor]
+    assert (here.node, here.run) == (before.steps[other].node, before.steps[other].run)
     # and the same as a fork
     debugger.close_lane()
     assert ask(debugger, do="fork", step=0, change={"fix": {"step": missed.step, "blocker": blocker}}) == []
@@ -80,15 +86,6 @@ def test_a_fix_of_a_run_that_goes_on_is_compared_over_the_runs_that_both_have_fi
     assert [figures["copied"] for figures in told["figures"]] == [first.bytes_copied, after.bytes_copied]
 
 
-def test_any_step_at_which_the_op_was_missed_may_be_named(debugger: Debugger) -> None:
-    before = debugger.trace
-    missed, blocker = with_fix(before)
-    other = next(step for step in missed.steps if step != missed.step)
-    debugger.fix(other, blocker)
-    here = debugger.trace.steps[debugger.cursor]
-    assert (here.node, here.run) == (before.steps[other].node, before.steps[other].run)
-
-
 def test_the_cure_of_a_finding_is_applied_at_the_step_of_it_that_is_shown(debugger: Debugger) -> None:
     # given
     before = debugger.trace
@@ -104,22 +101,17 @@ def test_the_cure_of_a_finding_is_applied_at_the_step_of_it_that_is_shown(debugg
         debugger.close_lane()
 
 
-@pytest.mark.parametrize(("step", "blocker"), [(0, 0), (10**6, 0), (-1, 0)])
-def test_a_step_without_a_fix_is_refused_with_one_sentence(debugger: Debugger, step: int, blocker: int) -> None:
-    (answer,) = ask(debugger, do="fix", step=step, blocker=blocker)
-    assert "there is no fix" in answer["error"]
-    assert len(debugger.lanes) == 1
-
-
-def test_a_trace_from_a_file_tells_its_fixes_but_cannot_apply_them(story: kvviz.Trace, tmp_path: Path) -> None:
-    # given
+def test_a_trace_from_a_file_tells_its_fixes_but_cannot_apply_them_and_a_step_may_have_none(
+    story: kvviz.Trace, tmp_path: Path
+) -> None:
     story.save(tmp_path / "trace")
     debugger = Debugger(kvviz.Trace.load(tmp_path / "trace"))
     missed, blocker = with_fix(debugger.trace)
-    # when
     (answer,) = ask(debugger, do="fix", step=missed.step, blocker=blocker)
-    # then
     assert answer["error"].count("\n") == 0
+    for step in (0, 10**6, -1):
+        (answer,) = ask(Debugger(story), do="fix", step=step, blocker=0)
+        assert "there is no fix" in answer["error"]
     assert len(debugger.lanes) == 1 and debugger.fixed is None
 
 
