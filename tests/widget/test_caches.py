@@ -51,7 +51,6 @@ def test_a_page_has_the_rows_of_its_caches_and_they_are_sent_again_when_a_run_en
     assert debugger.cache_data == before
     # and when it does
     debugger.goto(len(debugger.trace.steps) + 450)
-    # then
     header, columns = unpack(debugger.cache_data)
     assert len(header["runs"]) == len(debugger.trace.runs) >= 3
     assert columns["meter.valid"].reshape(len(debugger.trace.caches), -1)[0, 1] == 4
@@ -88,12 +87,9 @@ def test_what_cannot_be_told_is_refused_in_a_sentence(message: dict[str, Any], t
 
 
 def test_the_steps_of_a_run_come_when_they_are_asked_for(long: Debugger) -> None:
-    # given
     before = told_runs(long)
     assert before == [0, 7]
-    # when
     assert ask(long, do="detail", run=4) == []
-    # then
     assert told_runs(long) == [0, 4, 7]
     header, columns = decode(long.payload)
     run = long.trace.runs[4]
@@ -114,7 +110,6 @@ def test_a_run_without_steps_keeps_its_number_while_the_cursor_stands_before_it(
     debugger = Debugger(story)
     # when the page goes to it
     debugger.set_state({"cursor": story.runs[3].first - 1, "decode_step": 3})
-    # then
     assert (debugger.cursor, debugger.decode_step) == (story.runs[3].first - 1, 3)
     (answer,) = ask(debugger, do="detail", id=1, run=3)
     assert "steps of decode 3 were not recorded" in answer["error"]

@@ -138,7 +138,6 @@ def test_a_decode_is_opened_with_every_option_that_a_decode_takes() -> None:
     whole = kvviz.decode(graph, [7, 70, 21], 6, progress=False, **options)
     # when all but the last run are recorded, with the steps of one of them
     debugger = kvviz.debug(graph, prompt=[7, 70, 21], max_new_tokens=6, detail={2}, **options)
-    # then
     trace = debugger.trace
     assert [run.index for run in trace.runs if run.last > run.first] == [0, 2]
     assert [run.bytes_moved_outside for run in trace.runs[:4]] == [run.bytes_moved_outside for run in whole.runs[:4]]
@@ -185,7 +184,6 @@ def test_an_interrupt_of_a_long_command_shows_what_ran_and_tells_the_page(paused
     # when the page asks to run on
     sent = ask(paused, do="continue", id=1)
     planned.call = kernel
-    # then
     assert sent == [{"id": 1, "side": 0, "error": "stopped from the keyboard; what ran until then is here"}]
     assert [step.node for step in paused.trace.steps] == ["a"] and paused.cursor == 0
     _, columns = decode(paused.payload, paused.edge, paused.latest)

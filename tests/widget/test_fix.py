@@ -33,12 +33,9 @@ def with_fix(trace: kvviz.Trace) -> tuple[Any, int]:
 
 
 def test_a_fix_that_the_page_asks_for_is_shown_as_a_lane_at_the_same_op(debugger: Debugger) -> None:
-    # given
     before = debugger.trace
     missed, blocker = with_fix(before)
-    # when
     answers = ask(debugger, do="fix", step=missed.step, blocker=blocker)
-    # then
     assert answers == []
     after = debugger.fixed
     assert after is debugger.trace is not before and after.tokens == before.tokens
@@ -64,7 +61,6 @@ def test_a_fix_of_a_run_that_goes_on_is_compared_over_the_runs_that_both_have_fi
     debugger = kvviz.debug(story.graph, prompt=PROMPT, max_new_tokens=4)
     debugger.goto(len(story.steps) + 20)
     fix = next(finding.fix for finding in explain(debugger.trace).caches if finding.fix is not None)
-    # when
     first = debugger.trace
     after = debugger.apply(fix)
     # then what is told of it is what those three runs come to where they are all that ran
@@ -87,14 +83,11 @@ def test_a_fix_of_a_run_that_goes_on_is_compared_over_the_runs_that_both_have_fi
 
 
 def test_the_cure_of_a_finding_is_applied_at_the_step_of_it_that_is_shown(debugger: Debugger) -> None:
-    # given
     before = debugger.trace
     number, found = next((i, one) for i, one in enumerate(kvviz.findings(before)) if one.kind == "copied")
     for cursor, node in ((found.at[3], before.steps[found.at[3]].node), (0, before.steps[found.at[0]].node)):
         debugger.cursor = cursor
-        # when
         ask(debugger, do="fix", finding=number)
-        # then
         assert debugger.fixed is debugger.trace
         assert debugger.trace.bytes_copied < before.bytes_copied
         assert debugger.trace.steps[debugger.cursor].node == node
@@ -116,13 +109,11 @@ def test_a_trace_from_a_file_tells_its_fixes_but_cannot_apply_them_and_a_step_ma
 
 
 def test_the_diagnosis_of_a_run_that_goes_on_is_sent_when_it_is_asked_for(story: kvviz.Trace) -> None:
-    # given
     debugger = kvviz.debug(story.graph, prompt=PROMPT, max_new_tokens=3, recorded=1)
     assert decode(debugger.payload)[0]["report"] is None
     # when: the list first, then the cures
     (early,) = ask(debugger, do="report", id=3, cures=False)
     (answer,) = ask(debugger, do="report", id=4)
-    # then
     titles = [[one["title"] for one in sent["report"]["findings"]] for sent in (early, answer)]
     assert titles[0] == titles[1] == [one.title for one in kvviz.findings(debugger.trace)]
     assert early["report"]["cures"] is False and not any("cure" in one for one in early["report"]["findings"])

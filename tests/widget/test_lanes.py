@@ -42,12 +42,9 @@ def steps_of(payload: bytes) -> int:
 
 
 def test_a_fork_is_a_lane_at_the_same_op(debugger: Debugger, tmp_path: Path) -> None:
-    # given
     first = debugger.trace
     debugger.cursor = 40
-    # when
     assert ask(debugger, do="fork", step=0, change={"policy": "rten"}) == []
-    # then
     assert debugger.trace.label == "rten" and debugger.trace.tokens == first.tokens
     assert place(debugger.trace, debugger.cursor) == place(first, 40)
     assert (debugger.lane, debugger.main) == (1, 1)
@@ -69,7 +66,6 @@ def test_a_fork_is_a_lane_at_the_same_op(debugger: Debugger, tmp_path: Path) -> 
 
 
 def test_closing_its_lane_undoes_a_fork(debugger: Debugger) -> None:
-    # given
     first = debugger.trace
     debugger.fork(kv_capacity=8)
     second = debugger.trace
@@ -77,7 +73,6 @@ def test_closing_its_lane_undoes_a_fork(debugger: Debugger) -> None:
     debugger.cursor = 60
     at = place(debugger.trace, 60)
     assert [lane["of"] for lane in debugger.lanes] == [None, 0, 1]
-    # when
     ask(debugger, do="close_lane", lane=debugger.lane)
     # then what it left is shown, at the same op
     assert debugger.trace is second and place(second, debugger.cursor) == at
@@ -119,15 +114,12 @@ def test_setting_the_lane_shows_it_at_the_same_op(debugger: Debugger) -> None:
 
 
 def test_another_op_of_a_recorded_step_runs_in_a_lane(debugger: Debugger) -> None:
-    # given
     first = debugger.trace
     debugger.cursor = 43
     name = debugger.frontier()[-1]
     assert name != first.steps[44].node
     nodes = [node.name for node in first.frames[first.log[44].frame].graph.nodes]
-    # when
     assert ask(debugger, do="fork", step=44, change={"run": {"node": nodes.index(name)}}) == []
-    # then
     assert debugger.cursor == 44 and debugger.trace.steps[44].node == name
     assert [place(debugger.trace, i) for i in range(44)] == [place(first, i) for i in range(44)]
     assert debugger.lanes[1]["step"] == 44 and debugger.lanes[1]["label"].endswith("at step 44")
@@ -143,9 +135,7 @@ def test_a_message_that_comes_before_the_traits_is_of_the_lane_and_step_that_it_
     debugger.fork(policy="rten")
     first = debugger._lanes[0].trace
     step = next(s for s in first.steps if s.op_type == "Softmax")
-    # when
     (answer,) = ask(debugger, do="value", id=3, shown=0, step=step.index, value=step.outputs[0])
-    # then
     assert debugger.lane == 0 and answer["info"].startswith("float32")
     ask(debugger, do="fork", shown=0, at=44, step=45, change={"policy": "never"})
     assert debugger.lanes[-1]["of"] == 0
@@ -163,7 +153,6 @@ def test_a_lane_that_left_at_the_live_edge_goes_on_from_its_own_and_there_are_ei
     debugger.goto(0)
     debugger.choose("c")
     assert debugger.frontier() == ("b",) and debugger.lanes[1]["live"]
-    # when
     debugger.lane = 0
     debugger.resume()
     assert debugger.main == 0 and steps_of(debugger.payload) == 5
@@ -183,9 +172,7 @@ def test_a_fork_of_a_decode_that_goes_on_comes_as_far_as_it_has_come(story: tupl
     # given a debugger that leaves the last token to be run live
     debugger = kvviz.debug(story[0].graph, prompt=PROMPT, max_new_tokens=3)
     whole = kvviz.decode(story[0].graph, PROMPT, 2, policy="rten")
-    # when
     after = debugger.fork(policy="rten")
-    # then
     assert len(after.steps) == len(whole.steps) and after.live is not None
     assert debugger.lanes[1]["figures"][1]["copied"] == whole.bytes_copied
     debugger.resume()
@@ -221,7 +208,6 @@ def test_the_page_is_told_the_figures_of_the_runs_that_both_have(story: tuple[kv
     # given the first trace as it would be without the run that only it has
     pair = Pair(*story, labels=("tight", "with room"))
     shorter = kvviz.decode(story[0].graph, PROMPT, 2)
-    # then
     assert [lane["label"] for lane in pair.lanes] == ["tight", "with room"]
     told = pair.lanes[1]
     assert told["note"] == "figures of the 2 runs that both have finished" and told["runs"] == 2

@@ -58,6 +58,5 @@ def test_weights_that_are_nan_can_be_sent(monkeypatch: pytest.MonkeyPatch) -> No
     trace = kvviz.decode(kvviz.load(MODELS / "o01_optimum_llama" / "model.onnx"), [5, 17], 2, progress=False)
     wrong = np.array([[np.nan, 0.25, 0.0]])
     monkeypatch.setattr("kvviz.view.page_data.payload_values.weights_of", lambda *_: wrong)
-    # then
     answer = json.loads(json.dumps(attention(trace, 0, 1), allow_nan=False))
     assert answer == {"heads": [[None, 0.25]]}

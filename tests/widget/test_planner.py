@@ -41,11 +41,8 @@ def frontiers(header: dict, columns: dict[str, np.ndarray]) -> list[list[str]]:
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_the_page_is_told_every_event_of_the_planning(graph: Graph, policy: str) -> None:
-    # given
     events = planning_events(graph, None, policy)
-    # when
     header, columns = decode(Planner(graph, policy=policy).payload)
-    # then
     text, nodes, values = header["strings"], header["graphs"][0]["nodes"], header["graphs"][0]["values"]
     assert len(columns["event.node"]) == len(events)
     for i, event in enumerate(events):
