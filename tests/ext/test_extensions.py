@@ -60,10 +60,8 @@ def test_an_order_of_ones_own_frees_sooner() -> None:
         " axes = Constant<value_ints = [0]>() y = Unsqueeze(s, axes) }"
     )
     x = {"x": np.ones(99, np.float32)}
-    # when
     model_order = kvviz.run(graph, x)
     mine = kvviz.run(graph, x, policy=replace(kvviz.policies.ideal, schedule=last_readers_first))
-    # then
     assert [step.node for step in mine.steps] == ["a", "one", "b", "two", "s", "y"]
     assert mine.outputs["y"] == model_order.outputs["y"]
     assert mine.peak_bytes < model_order.peak_bytes

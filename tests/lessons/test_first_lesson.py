@@ -1,26 +1,18 @@
-"""The first lesson: decoding without a cache, the work of a run, its pictures, and its questions."""
+"""The first lesson: decoding without a cache, the work of a run, and its pictures."""
 
 import json
-import linecache
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import matplotlib
-import nbformat
 import numpy as np
 import onnx
 import pytest
 
 import kvviz
 from kvviz import lessons
-from kvviz.lessons import Question
-from kvviz.lessons.questions.score import questions
 from tests.ort_session import session_of
 
-ROOT = Path(__file__).resolve().parents[2]
-STORYTELLER = ROOT / "assets" / "models" / "storyteller"
-NOTEBOOK = ROOT / "notebooks" / "01_what_is_a_kv_cache.ipynb"
+STORYTELLER = Path(__file__).resolve().parents[2] / "assets" / "models" / "storyteller"
 WORDS: list[str] = json.loads((STORYTELLER / "vocab.json").read_text())
 PROMPT = "once upon a time there was a brave owl named rosa ."
 # The shape of the storyteller, by assets/models/README.md.
@@ -38,29 +30,6 @@ def graph() -> Any:
 @pytest.fixture(scope="module")
 def trace(graph: Any) -> kvviz.Trace:
     return kvviz.decode(graph, PROMPT, 6, tokenizer=WORDS, kv_capacity=24, progress=False)
-
-
-@pytest.fixture(scope="module")
-def cells(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
-    """What the notebook's cells make, run one after another; ``questions`` are those that they ask."""
-    made: dict[str, Any] = {}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(ROOT / "notebooks")
-        patch.setattr(kvviz, "debug", lambda trace, **options: None)
-        matplotlib.use("Agg")
-        for number, cell in enumerate(nbformat.read(NOTEBOOK, as_version=4).cells):
-            if cell.cell_type == "code":
-                # As in a kernel: the source of a function can be had.
-                name = f"<cell {number}>"
-                linecache.cache[name] = (len(cell.source), None, cell.source.splitlines(True), name)
-                exec(compile(cell.source, name, "exec"), made)
-        yield {**made, "questions": {one.question: one for one in questions()}}
-
-
-def asked(cells: dict[str, Any], part: str) -> Question:
-    found: list[Question] = [one for text, one in cells["questions"].items() if part in text]
-    assert len(found) == 1, f"{len(found)} questions have {part!r}"
-    return found[0]
 
 
 @pytest.mark.parametrize("form", ["concat", "attention_23", "attention_24"])
@@ -83,20 +52,17 @@ def test_only_one_prompt_and_only_growing_caches_are_decoded_without_one(graph: 
         lessons.recompute(static, [1, 2], 2)
 
 
-@pytest.mark.parametrize("run", [0, 1, 5])
-def test_the_work_of_a_run_is_what_the_shape_of_the_model_says(trace: kvviz.Trace, run: int) -> None:
-    fed, length = (13, 13) if run == 0 else (1, 13 + run)
-    found = lessons.work(trace, run)
-    # queries times keys, and weights times values
-    attention = 2 * 2 * LAYERS * HEADS * SIZE * fed * length
-    assert found.flops == 2 * WEIGHTS * fed + attention + 2 * ANGLES * fed
-    assert found.weight_bytes == 4 * (WEIGHTS + ANGLES)
-    assert found.cache_bytes == 2 * LAYERS * KV_HEADS * SIZE * 4 * length
-    assert found.tokens == fed
-    assert found.intensity == found.flops / (found.weight_bytes + found.cache_bytes)
-
-
-def test_work_that_cannot_be_counted_is_refused(trace: kvviz.Trace) -> None:
+def test_the_work_of_a_run_is_what_the_shape_of_the_model_says(trace: kvviz.Trace) -> None:
+    for run in (0, 1, 5):
+        fed, length = (13, 13) if run == 0 else (1, 13 + run)
+        found = lessons.work(trace, run)
+        # queries times keys, and weights times values
+        attention = 2 * 2 * LAYERS * HEADS * SIZE * fed * length
+        assert found.flops == 2 * WEIGHTS * fed + attention + 2 * ANGLES * fed
+        assert found.weight_bytes == 4 * (WEIGHTS + ANGLES)
+        assert found.cache_bytes == 2 * LAYERS * KV_HEADS * SIZE * 4 * length
+        assert found.tokens == fed
+        assert found.intensity == found.flops / (found.weight_bytes + found.cache_bytes)
     with pytest.raises(kvviz.KvvizError, match="there is no run 6; the trace has 6"):
         lessons.work(trace, 6)
     fused = kvviz.decode(kvviz.load(STORYTELLER / "gqa" / "model.onnx"), [1, 5], 1, progress=False)
@@ -114,10 +80,16 @@ def test_a_value_is_found_by_its_name_and_run(trace: kvviz.Trace) -> None:
         lessons.value_in_run(trace, "present.1.key", 6)
 
 
-def test_computed_rows_are_drawn_behind_those_that_were_found() -> None:
+def test_computed_rows_are_drawn_behind_those_that_were_found_and_changes_in_panels() -> None:
     figure = lessons.computed_rows({"without": [3, 4], "with": [3, 1]}, [3, 4])
     spans = [[(bar.get_x(), bar.get_width()) for bar in ax.patches] for ax in figure.axes]
     assert spans == [[(0, 0), (0, 0), (0, 3), (0, 4)], [(0, 0), (0, 3), (0, 3), (3, 1)]]
+    # row changes have a panel for each change and layer
+    figure = lessons.row_changes({"one": np.eye(3, 4), "two": np.zeros((3, 4))}, ["a", "b", "c", "d"])
+    titles = [ax.get_title(loc="left") or ax.get_title() for ax in figure.axes]
+    assert titles == [f"layer {layer}: {name}" for name in ("one", "two") for layer in range(3)]
+    assert [bar.get_height() for bar in figure.axes[1].patches] == [0, 1, 0, 0]
+    assert {bar.get_height() for bar in figure.axes[5].patches} == {0}
 
 
 def test_a_token_changes_its_own_row_and_above_the_first_layer_those_after_it(graph: Any) -> None:
@@ -145,14 +117,6 @@ def test_a_token_changes_its_own_row_and_above_the_first_layer_those_after_it(gr
         lessons.changed_rows(graph, prompt, prompt[:4])
 
 
-def test_row_changes_has_a_panel_for_each_change_and_layer() -> None:
-    figure = lessons.row_changes({"one": np.eye(3, 4), "two": np.zeros((3, 4))}, ["a", "b", "c", "d"])
-    titles = [ax.get_title(loc="left") or ax.get_title() for ax in figure.axes]
-    assert titles == [f"layer {layer}: {name}" for name in ("one", "two") for layer in range(3)]
-    assert [bar.get_height() for bar in figure.axes[1].patches] == [0, 1, 0, 0]
-    assert {bar.get_height() for bar in figure.axes[5].patches} == {0}
-
-
 def test_a_picture_carries_its_text(monkeypatch: pytest.MonkeyPatch) -> None:
     shown: list[Any] = []
     keep = lambda data, **options: shown.append((data, options["metadata"]))  # noqa: E731
@@ -165,95 +129,3 @@ def test_a_picture_carries_its_text(monkeypatch: pytest.MonkeyPatch) -> None:
     assert 'alt="One row."' in data["text/html"] and data["image/png"] in data["text/html"]
     with pytest.raises(kvviz.KvvizError, match="needs a text"):
         lessons.picture(figure, " ")
-
-
-def test_the_lesson_counts_what_the_sums_say(cells: dict[str, Any]) -> None:
-    assert sum(cells["rows_without"]) == sum(range(13, 86)) == 3577
-    assert sum(cells["rows_with"]) == 13 + 72 == 85
-    assert cells["words"][:4] == ["<s>", "once", "upon", "a"]
-
-
-# What is asked, what is right, and by each wrong answer a part of its hint.
-CURVE = [*range(13, 25)]
-QUESTIONS: list[tuple[str, Any, list[tuple[Any, str]]]] = [
-    (
-        "Where does it get the name",
-        "arrays that the run before returned",
-        [("the weights: they learned it", "same weights serve"), ("the prompt: it is fed again", "fed 1 token")],
-    ),
-    (
-        "In which runs is it used?",
-        "in run 8 only",
-        [("in run 9 only", "whose query"), ("in run 8 and every later run", "how many queries")],
-    ),
-    (
-        "Which one changes the output, and none of the weights",
-        "value of *rosa*",
-        [("query of *day*", "every key"), ("key of *rosa*", "the softmax")],
-    ),
-    (
-        "Which key rows of the last layer change?",
-        "that of *owl* and those after it",
-        [("that of *owl*", "in the first layer"), ("all", "that come after it")],
-    ),
-    ("*Without* a cache", CURVE, [([13] * 12, "longer by each word"), ([1] * 12, "reads the prompt")]),
-    (
-        "the whole story of 73 words",
-        3577,
-        [
-            (85, "with a cache"),
-            (73 * 74 // 2, "13 tokens more"),
-            (85 * 86 // 2, "not token by token"),
-            (3577 + 73, "not chosen yet"),
-            (73 * 85, "only the last"),
-        ],
-    ),
-    (
-        "In float32, what does a decode step (1 token) wait for here",
-        "the memory; the arithmetic",
-        [
-            ("the arithmetic; the memory", "other way round"),
-            ("the memory; the memory", "find 64 tokens"),
-            ("the arithmetic; the arithmetic", "half an operation"),
-        ],
-    ),
-    (
-        "cache of Llama-3.1-8B",
-        "128 KiB",
-        [
-            ("64 KiB", "keys *and* values"),
-            (2048, "in every layer; and"),
-            (4096, "in every layer"),
-            ("512 KiB", "not for query heads"),
-            ("256 KiB", "not for query heads; and"),
-        ],
-    ),
-    ("Write `step`", None, []),
-    ("how many times as large", 4, [(8, "share one KV head"), (32, "share one KV head")]),
-]
-
-
-def test_every_question_of_the_lesson_is_tested(cells: dict[str, Any]) -> None:
-    assert len(cells["questions"]) == len(QUESTIONS)
-    assert {one.kind for one in cells["questions"].values() if one.answer} == {"choice", "number", "curve", "own"}
-
-
-def written(source: str, cells: dict[str, Any]) -> Any:
-    made = dict(cells)
-    exec(source, made)
-    return made["step"]
-
-
-@pytest.mark.parametrize(("part", "right", "wrong"), QUESTIONS, ids=[question[0] for question in QUESTIONS])
-def test_a_question_takes_what_is_right_and_hints_at_what_is_not(
-    cells: dict[str, Any], part: str, right: Any, wrong: list[tuple[Any, str]]
-) -> None:
-    question = asked(cells, part)
-    if question.kind == "own":
-        right = written(question.answer, cells)
-        wrong = [(cells["step"], "was the row of x put"), ("step", "the function itself")]
-    for given, hint in wrong:
-        verdict = question.grade(given)
-        assert not verdict and hint in verdict.text, verdict.text
-    assert question.grade(right)
-    assert question.explanation

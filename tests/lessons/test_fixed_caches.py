@@ -29,10 +29,8 @@ def test_what_is_said_without_losing_a_row_is_what_the_decode_said(whole: kvviz.
         found = test.without(len(whole.prompt) + run - 1)
         np.testing.assert_allclose(found, probabilities(whole.logits[run][0]), atol=1e-6)
         assert found.sum() == pytest.approx(1)
-
-
-def test_the_order_of_the_rows_does_not_matter(whole: kvviz.Trace) -> None:
-    test, at = RowTest(whole), len(whole.prompt) + 4
+    # the order of the rows does not matter
+    at = len(whole.prompt) + 4
     mixed = np.random.default_rng(0).permutation(at)
     rows = {cache.input: whole.outputs[cache.output][:, mixed] for cache in whole.caches}
     np.testing.assert_allclose(test.from_rows(at, rows), test.without(at), atol=1e-5)
@@ -44,26 +42,18 @@ def test_known_tokens_in_chunks_say_what_they_say_word_by_word(whole: kvviz.Trac
     _, some = feed_chunks(whole.graph, tokens, [7, 6, 5, 2], lambda past, new: past + new)
     assert one.tolist() == some.tolist()
     assert one[len(whole.prompt) - 1 :].tolist() == whole.tokens[: 20 - len(whole.prompt) + 1]
+    # what the meters and the first other word are
+    assert per_run(whole, "bytes_written")[1:] == [768] * 11
+    assert first_difference(["a", "b", "c"], ["a", "x", "c"]) == 1
+    assert first_difference(["a", "b"], ["a", "b", "c"]) is None
 
 
-def test_a_model_without_a_fixed_cache_cannot_be_made_circular() -> None:
-    with pytest.raises(kvviz.KvvizError, match="no TensorScatter"):
-        circular(FOLDER / "concat" / "model.onnx", 16)
-
-
-def test_a_circular_cache_has_the_rows_that_were_asked_for() -> None:
+def test_a_circular_cache_has_the_rows_that_were_asked_for_where_there_is_a_fixed_one() -> None:
     graph = kvviz.load(circular(MODEL, 16))
     shapes = {value.shape for value in graph.inputs if "cache" in value.name}
     assert {shape[1] for shape in shapes if shape} == {16}
-
-
-def test_meters_add_up(whole: kvviz.Trace) -> None:
-    assert per_run(whole, "bytes_written")[1:] == [768] * 11
-
-
-def test_the_first_other_word_is_found() -> None:
-    assert first_difference(["a", "b", "c"], ["a", "x", "c"]) == 1
-    assert first_difference(["a", "b"], ["a", "b", "c"]) is None
+    with pytest.raises(kvviz.KvvizError, match="no TensorScatter"):
+        circular(FOLDER / "concat" / "model.onnx", 16)
 
 
 def test_a_bound_buffer_is_overwritten_before_it_is_read() -> None:
@@ -84,14 +74,12 @@ def test_a_cache_is_followed_through_the_ops_that_carry_it() -> None:
     assert {step.run for step in path} == {1}
 
 
-ROOT = Path(__file__).resolve().parents[2]
-STORY = ROOT / "assets" / "models" / "storyteller" / "tensor_scatter" / "model.onnx"
-device_loops = SimpleNamespace(**runpy.run_path(str(ROOT / "notebooks" / "device_loops.py")))
+device_loops = SimpleNamespace(**runpy.run_path(str(FOLDER.parents[2] / "notebooks" / "device_loops.py")))
 
 
 @pytest.mark.parametrize("stitched", [False, True])
 def test_a_decode_tells_the_tokens_of_the_graph_and_frees_all(stitched: bool) -> None:
-    graph = kvviz.load(STORY)
+    graph = kvviz.load(MODEL)
     told = device_loops.decode(graph, [5, 17, 33, 9], stitched, new=4)
     assert told.results == kvviz.decode(graph, [5, 17, 33, 9], 4, progress=False).tokens
     assert not any(told.device.live_bytes.values())
@@ -113,13 +101,11 @@ def test_training_on_a_device_learns_what_numpy_learns(stitched: bool) -> None:
     assert told.link[-1] == 4 + (0 if stitched else 2 * (w1.nbytes + w2.nbytes))
 
 
-def test_a_second_buffer_hides_transfers_behind_programs() -> None:
+def test_a_second_buffer_hides_transfers_behind_programs_and_a_naive_round_sends_all() -> None:
     values = np.random.default_rng(0).standard_normal((5, 256, 256), np.float32)
     (_, _, one), (_, _, two) = (device_loops.buffered(values, double) for double in (False, True))
     assert two < one
-
-
-def test_a_naive_round_sends_both_inputs_up_and_the_result_down() -> None:
+    # both inputs up and the result down
     x, w = (np.random.default_rng(seed).standard_normal((64, 64), np.float32) / 8 for seed in range(2))
     device, last = device_loops.rounds(x, w, 3)
     assert device.host_bytes == 3 * 3 * 16384 and sum(device.live_bytes.values()) == 0

@@ -35,8 +35,7 @@ def graph() -> Any:
 @pytest.fixture(scope="module")
 def told(graph: Any) -> list[int]:
     """The whole story: 73 words."""
-    tokens: list[int] = kvviz.decode(graph, OWL, 73, progress=False, record=False).tokens
-    return tokens
+    return words(graph, OWL, 73)
 
 
 def words(graph: Any, prompt: list[int], most: int) -> list[int]:
@@ -84,9 +83,11 @@ def test_guesses_change_the_number_of_passes_and_not_a_word(graph: Any, told: li
     assert hopeless.tokens == told[:10] and hopeless.passes == silent.passes == 10
     assert hopeless.rolled_back == hopeless.guessed > 0 and hopeless.accepted == 0
     assert perfect.bytes_copied == hopeless.bytes_copied == 0
-
-
-def test_a_repeated_word_is_guessed_to_go_on_as_before() -> None:
+    # no more guesses are checked than were asked for
+    long = serving.speculate(graph, OWL, 6, lambda tokens, most: [0] * 50, width=4)
+    assert long.guessed <= 4 * long.passes and long.bytes_copied == 0
+    assert serving.speculate(graph, OWL, 6, lambda tokens, most: [0] * 50, width=0).guessed == 0
+    # a repeated word is guessed to go on as before
     assert serving.repeat_draft([1, 2, 3, 1], 2) == [2, 3]
     assert serving.repeat_draft([1, 2, 3], 2) == []
 
@@ -147,12 +148,11 @@ def served(graph: Any) -> serving.PagedServer:
     return server
 
 
-def test_prompts_that_come_and_go_tell_what_each_tells_alone(graph: Any, served: serving.PagedServer) -> None:
+def test_prompts_that_come_and_go_tell_what_each_tells_alone_and_give_their_blocks_back(
+    graph: Any, served: serving.PagedServer
+) -> None:
     for request in served.requests:
         assert request.tokens == words(graph, request.prompt, request.most)
-
-
-def test_a_request_waits_until_there_are_blocks_and_gives_them_back(served: serving.PagedServer) -> None:
     # given: 24, 16 and 16 rows are needed, in blocks of 8: 3 + 2 + 2 of 6
     first, second, third = served.requests
     assert (first.longest, second.longest, third.longest) == (24, 16, 16)
@@ -188,20 +188,6 @@ def test_a_fork_shares_all_blocks_and_copies_the_one_that_is_written(graph: Any)
     assert request.tokens == other.tokens == words(graph, OWL, 8)
 
 
-def test_what_the_pool_can_never_hold_is_refused(graph: Any) -> None:
-    server = serving.PagedServer(graph, blocks=2, block_size=8)
-    with pytest.raises(kvviz.KvvizError, match=r"13 \+ 8 tokens needs 20 rows, but the pool has 16"):
-        server.submit(OWL, 8)
-    with pytest.raises(kvviz.KvvizError, match="is not running"):
-        server.fork(serving.Request(0, OWL, 1), 1)
-
-
-def test_a_graph_without_growing_caches_is_refused() -> None:
-    static = kvviz.load(STORYTELLER / "tensor_scatter" / "model.onnx")
-    with pytest.raises(kvviz.KvvizError, match="use the form with Concat"):
-        serving.empty_rows(static)
-
-
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -231,28 +217,20 @@ def test_counts_that_make_no_sense_are_refused(graph: Any) -> None:
     ):
         with pytest.raises(kvviz.KvvizError):
             wrong()
+    with pytest.raises(kvviz.KvvizError, match="use the form with Concat"):
+        serving.empty_rows(kvviz.load(STORYTELLER / "tensor_scatter" / "model.onnx"))
 
 
-def test_no_more_guesses_are_checked_than_were_asked_for(graph: Any) -> None:
-    long = serving.speculate(graph, OWL, 6, lambda tokens, most: [0] * 50, width=4)
-    assert long.guessed <= 4 * long.passes and long.bytes_copied == 0
-    assert serving.speculate(graph, OWL, 6, lambda tokens, most: [0] * 50, width=0).guessed == 0
-
-
-def test_a_prompt_with_an_unknown_token_is_refused_and_others_are_served(graph: Any) -> None:
-    server = serving.PagedServer(graph, blocks=8, block_size=8)
-    request = server.submit(np.array(OWL), 4)  # type: ignore[arg-type]
-    with pytest.raises(kvviz.KvvizError, match="token 9999 is outside of the model's vocabulary"):
-        server.submit([9999], 4)
-    while server.step():
-        pass
-    assert request.tokens == words(graph, OWL, 4)
-
-
-def test_a_fork_that_the_pool_could_not_hold_is_refused_and_the_server_goes_on(graph: Any) -> None:
+def test_what_the_pool_could_not_hold_is_refused_and_the_server_goes_on(graph: Any) -> None:
     # given a pool that one story fills
     server = serving.PagedServer(graph, blocks=3, block_size=8)
-    request = server.submit(OWL, 8)
+    with pytest.raises(kvviz.KvvizError, match=r"13 \+ 16 tokens needs 28 rows, but the pool has 24"):
+        server.submit(OWL, 16)
+    with pytest.raises(kvviz.KvvizError, match="token 9999 is outside of the model's vocabulary"):
+        server.submit([9999], 4)
+    with pytest.raises(kvviz.KvvizError, match="is not running"):
+        server.fork(serving.Request(0, OWL, 1), 1)
+    request = server.submit(np.array(OWL), 8)  # type: ignore[arg-type]
     server.step()
     with pytest.raises(kvviz.KvvizError, match="may need 2 blocks, and 0 are free and not promised"):
         server.fork(request, 8)

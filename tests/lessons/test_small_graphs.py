@@ -20,15 +20,11 @@ def test_each_step_is_a_line_with_its_blockers_below(capsys: pytest.CaptureFixtu
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert [line[0] for line in lines] == ["Relu", "BORROWED_INPUT:", "Sigmoid", "NOT_LAST_USE:", "Add"]
     assert [line[1] for line in lines if not line[0].endswith(":")] == ["run", "run", "in_place"]
-
-
-def test_what_an_op_can_never_do_is_not_told(capsys: pytest.CaptureFixture[str]) -> None:
+    # what an op can never do is not told
     graph = small_graph("product (float[2,2] x) => (float[2,2] y) { y = MatMul(x, x) }")
     print_steps(kvviz.run(graph, {"x": np.eye(2, dtype=np.float32)}, donate=["x"]))
     assert "OP_CANNOT" not in capsys.readouterr().out
-
-
-def test_an_op_of_a_branch_is_told_with_its_frame(capsys: pytest.CaptureFixture[str]) -> None:
+    # an op of a branch is told with its frame
     graph = small_graph("""f (bool c, float[4] x) => (float[4] y) { y = If (c) <
         then_branch = yes () => (float[4] o) { o = Sigmoid(x) },
         else_branch = no () => (float[4] p) { p = Neg(x) }> }""")
@@ -48,13 +44,9 @@ def test_the_step_that_makes_a_value_of_a_branch_is_the_op_inside_it() -> None:
     step = step_that_makes(trace, name, run=2)
     assert (step.run, step.op_type, bool(step.frame)) == (2, "Concat", True)
     assert np.array_equal(value_in_run(trace, name, 2), trace.value(name, step.index))
-
-
-@pytest.mark.parametrize(("name", "run", "said"), [("y", 1, "there is no run 1"), ("z", 0, "no op of run 0 makes 'z'")])
-def test_a_value_or_run_that_is_not_there_is_named(name: str, run: int, said: str) -> None:
-    trace = kvviz.run(small_graph(LATER), {"x": np.ones(4, np.float32)})
-    with pytest.raises(kvviz.KvvizError, match=said):
-        step_that_makes(trace, name, run)
+    for wrong, run, said in ((name, 3, "there is no run 3"), ("z", 0, "no op of run 0 makes 'z'")):
+        with pytest.raises(kvviz.KvvizError, match=said):
+            step_that_makes(trace, wrong, run)
 
 
 ROWS = [
@@ -63,7 +55,7 @@ ROWS = [
 ]
 
 
-def test_numbers_get_separators_and_stand_to_the_right() -> None:
+def test_numbers_of_a_table_get_separators_and_stand_to_the_right_and_html_has_its_title() -> None:
     lines = str(table(ROWS)).splitlines()
     assert [line.split() for line in lines[1:]] == [
         ["no", "room", "1,165,824", "674,377", "B", "yes"],
@@ -71,14 +63,9 @@ def test_numbers_get_separators_and_stand_to_the_right() -> None:
     ]
     assert lines[1].index("674,377") == lines[2].index("679,881")
     assert lines[1].index("1,165,824") + len("1,165,824") == lines[2].index("0 ") + 1
-
-
-def test_html_has_the_title_and_keeps_a_number_with_its_unit() -> None:
     html = table(ROWS, "two <ways>")._repr_html_()
     assert "<caption>two &lt;ways&gt;</caption>" in html and "674,377\u00a0B" in html
     assert re.findall(r"<th [^>]*>(\w+)</th>", html) == ["way", "copied", "peak", "same"]
-
-
-def test_a_table_may_be_empty_and_takes_any_iterable() -> None:
+    # it may be empty, and takes any iterable
     assert len(table(())) == 0
     assert [row["n"] for row in table({"n": n} for n in (1, 2000))] == ["1", "2,000"]

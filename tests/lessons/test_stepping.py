@@ -10,7 +10,6 @@ import kvviz
 from kvviz.caches.cache_heat import attention
 from kvviz.demo.storyteller import BEGINNING, model, vocabulary
 from kvviz.lessons import recompute
-from kvviz.lessons.questions import score as score_code
 from kvviz.lessons.stepping import Cell, Frame, Group, Stepping
 from kvviz.lessons.story_steps import step_decodes, step_story
 
@@ -87,13 +86,3 @@ def test_without_scripts_one_frame_is_there_and_the_text_of_all(trace: kvviz.Tra
 def test_a_frame_that_does_not_fit_is_refused(group: Group, cells: list[Cell], said: str) -> None:
     with pytest.raises(kvviz.KvvizError, match=said):
         Stepping("", [group], [Frame("", [cells])], {})
-
-
-def test_a_score_says_which_questions_were_right_and_notices_one_wrong_character() -> None:
-    code = score_code.write_score("story", [2, 1, 0])
-    assert score_code.read_score(f" {code.lower()} ").marks == (2, 1, 0)
-    assert str(score_code.read_score(code)) == "story: 2 of 3 right, 1 at the first try; not right: question 3"
-    for at in range(len(code)):
-        for other in {"0", "1", "2", "A", "t", "-"} - {code[at], code[at].swapcase()}:
-            with pytest.raises(kvviz.KvvizError, match=r"mistyped|is no score"):
-                score_code.read_score(code[:at] + other + code[at + 1 :])

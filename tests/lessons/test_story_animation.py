@@ -59,28 +59,26 @@ def test_every_words_bytes_are_those_of_the_traces_and_of_the_closed_form(
     assert runs[WORDS:] == [[0, ROW * (1 if k else prompt)] for k in range(WORDS)]
     assert big == [*(sum(copied[: k + 1]) for k in range(WORDS)), *[0] * WORDS]
     assert copied == [sum(cache.runs[k].bytes_copied for cache in pair[0].caches) for k in range(WORDS)]
+    # and so are those of the committed picture
+    assert counters(COMMITTED.read_text("utf-8")) == (big, runs)
+    assert COMMITTED.stat().st_size < 150_000
 
 
-def test_it_is_one_small_file_without_script_or_anything_to_fetch(pair: tuple[kvviz.Trace, kvviz.Trace]) -> None:
+def test_it_is_one_small_file_without_script_or_anything_to_fetch_and_tells_the_story(
+    pair: tuple[kvviz.Trace, kvviz.Trace],
+) -> None:
     svg = animate(*pair)
     assert len(svg.encode()) < 150_000
     root = ElementTree.fromstring(svg)
     assert {element.tag.removeprefix(SVG) for element in root.iter()} == {"svg", "title", "style", "rect", "text", "g"}
     assert not re.search(r"href|url\(|@import|\bon\w+=", svg)
-
-
-def test_without_motion_it_is_the_last_frame(pair: tuple[kvviz.Trace, kvviz.Trace]) -> None:
-    svg = animate(*pair)
-    # all that moves is behind the media query, and of each half's counters one is not hidden without it
+    # all that moves is behind the media query, and of each half's counters the last one is not hidden without it
     style, _, moving = svg.partition("@media(prefers-reduced-motion:no-preference)")
     assert "animation" not in style and "animation-duration" in moving.partition("</style>")[0]
     shown = re.findall(r'class="c n(\d+) last"', svg)
     assert shown == [str(WORDS - 1)] * 2
     assert ".c{opacity:0}.c.last{opacity:1}" in style
-
-
-def test_the_words_of_the_story_come_one_run_after_another(pair: tuple[kvviz.Trace, kvviz.Trace]) -> None:
-    root = ElementTree.fromstring(animate(*pair))
+    # the words of the story come one run after another
     told = [text.text for text in root.iter(f"{SVG}text") if (text.get("class") or "").startswith("w k")]
     words = pair[0].words
     assert words is not None
@@ -97,13 +95,6 @@ def test_a_move_between_runs_counts_as_copied() -> None:
         assert frames[k].copied == sum(cache.runs[k].bytes_moved_outside for cache in trace.caches)
         # the room is there for the next run
         assert frames[k + 1].capacity > frames[k].capacity
-
-
-def test_the_committed_picture_is_that_of_the_storyteller(
-    pair: tuple[kvviz.Trace, kvviz.Trace],
-) -> None:
-    assert counters(COMMITTED.read_text("utf-8")) == counters(animate(*pair))
-    assert COMMITTED.stat().st_size < 150_000
 
 
 def test_different_stories_and_other_protocols_are_refused(pair: tuple[kvviz.Trace, kvviz.Trace]) -> None:

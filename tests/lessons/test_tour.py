@@ -9,7 +9,7 @@ import pytest
 
 import kvviz
 from kvviz.demo.storyteller import model as story_model
-from kvviz.lessons import Tour, TourStop, quickstart_tour
+from kvviz.lessons import Tour, quickstart_tour
 from kvviz.trace.writer import Writer
 from kvviz.view.page_data.payload import Payloads, decode
 from tests.graph.build import model, node
@@ -38,15 +38,12 @@ def stops(trace: kvviz.Trace) -> list[dict[str, Any]]:
 
 
 def test_a_stop_tells_the_page_where_to_go_and_what_to_light(trace: kvviz.Trace) -> None:
+    assert "tour" not in decode(Payloads(trace).encode())[0]
     trace.tour = TOUR
     first, second, third = stops(trace)
     assert (first["step"], first["pane"], first["tab"]) == (0, "kv-graph", "")
     assert (second["step"], second["pane"], second["tab"]) == (1, "", "caches")
     assert third == {"caption": "That is all.", "step": None, "waits": False, "tab": "", "pane": ""}
-
-
-def test_a_trace_without_a_tour_says_nothing_of_one(trace: kvviz.Trace) -> None:
-    assert "tour" not in decode(Payloads(trace).encode())[0]
 
 
 def test_a_tour_goes_where_the_trace_goes(trace: kvviz.Trace, tmp_path: Path) -> None:
@@ -70,13 +67,6 @@ def test_a_tour_goes_where_the_trace_goes(trace: kvviz.Trace, tmp_path: Path) ->
 def test_a_stop_that_leads_nowhere_is_named(trace: kvviz.Trace, stop: dict[str, Any], said: str) -> None:
     with pytest.raises(kvviz.KvvizError, match=said.replace("?", r"\?")):
         trace.to_html(tour=Tour("t", [stop]))
-
-
-def test_a_stop_has_a_caption_and_one_place() -> None:
-    with pytest.raises(kvviz.KvvizError, match="needs a caption"):
-        TourStop(" ")
-    with pytest.raises(kvviz.KvvizError, match="not to both"):
-        TourStop("x", step=1, query="op:Abs")
 
 
 def test_a_stop_may_wait_for_what_has_not_run_yet() -> None:
@@ -138,9 +128,13 @@ def test_the_quickstart_has_eight_stops_whose_figures_are_those_of_the_trace(roo
     assert trace.steps[peak["step"]].live_bytes == trace.peak_bytes
     assert "The prefill needs most" in peak["caption"]
     assert all(stop.pane for stop in tour.stops)
+    # it looks at a step behind the prefill
+    assert quickstart_tour(trace, 0) == quickstart_tour(trace, 1)
 
 
-def test_the_tour_of_a_long_decode_ends_where_the_caches_have_grown() -> None:
+def test_the_tour_of_a_long_decode_ends_where_the_caches_have_grown(trace: kvviz.Trace) -> None:
+    with pytest.raises(kvviz.KvvizError, match="leads through a decode"):
+        quickstart_tour(trace)
     trace = kvviz.decode(story_model(), [1, 77, 108], max_new_tokens=40, progress=False)
     peak = quickstart_tour(trace).stops[-1]
     assert peak.step is not None and trace.steps[peak.step].live_bytes == trace.peak_bytes
@@ -148,14 +142,8 @@ def test_the_tour_of_a_long_decode_ends_where_the_caches_have_grown() -> None:
     assert f"is in decode step {trace.steps[peak.step].run}." in peak.caption
 
 
-def test_the_quickstarts_tour_needs_a_decode(trace: kvviz.Trace) -> None:
-    with pytest.raises(kvviz.KvvizError, match="leads through a decode"):
-        quickstart_tour(trace)
-
-
-@pytest.mark.parametrize("step", [np.int64(1), np.argmax([0, 1]), 1])
-def test_a_stop_takes_the_number_of_a_step_as_numpy_gives_it(trace: kvviz.Trace, tmp_path: Path, step: Any) -> None:
-    trace.to_html(tmp_path / "a.html", tour=Tour("t").stop("x", step=step))
+def test_a_stop_takes_the_number_of_a_step_as_numpy_gives_it(trace: kvviz.Trace, tmp_path: Path) -> None:
+    trace.to_html(tmp_path / "a.html", tour=Tour("t").stop("x", step=np.int64(1)))
     trace.save(tmp_path / "a.kvviz")
     loaded = kvviz.Trace.load(tmp_path / "a.kvviz").tour
     assert loaded == Tour("t").stop("x", step=1) and type(loaded.stops[0].step) is int
@@ -169,6 +157,8 @@ def test_a_stop_takes_the_number_of_a_step_as_numpy_gives_it(trace: kvviz.Trace,
         ({"caption": "x", "step": "3"}, "the number of a step, not '3'"),
         ({"caption": "x", "pane": None}, "pane= of a tour is a text"),
         ({"caption": 7}, "caption= of a tour is a text"),
+        ({"caption": " "}, "needs a caption"),
+        ({"caption": "x", "step": 1, "query": "op:Abs"}, "not to both"),
     ],
 )
 def test_a_stop_that_no_file_could_keep_is_refused_where_it_is_made(stop: dict[str, Any], said: str) -> None:
@@ -186,10 +176,3 @@ def test_a_tour_that_is_refused_leaves_the_trace_as_it_was(trace: kvviz.Trace, t
             show()
         assert trace.tour is TOUR
     kvviz.debug(trace)
-
-
-def test_a_tour_of_a_decode_looks_at_a_step_behind_the_prefill() -> None:
-    words = json.loads((STORYTELLER / "vocab.json").read_text())
-    graph = kvviz.load(STORYTELLER / "concat" / "model.onnx")
-    trace = kvviz.decode(graph, "once upon a time", 3, tokenizer=words, kv_capacity=8, progress=False)
-    assert quickstart_tour(trace, 0) == quickstart_tour(trace, 1)

@@ -15,13 +15,9 @@ ENDLESS = {
 }
 
 
-@pytest.fixture
-def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kvviz.text.companions.LONGEST", 1.0)
-
-
 @pytest.mark.parametrize("template", ENDLESS)
-def test_a_template_that_does_not_end_is_ended_off_the_main_thread_too(template: str, short: None) -> None:
+def test_a_template_that_does_not_end_is_ended_on_any_thread(template: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kvviz.text.companions.LONGEST", 1.0)
     found: list[str] = []
 
     def render() -> None:
@@ -36,20 +32,15 @@ def test_a_template_that_does_not_end_is_ended_off_the_main_thread_too(template:
     thread.join(120)
     assert len(found) == 1
     assert "did not end within 1 seconds" in found[0] or (template != "loops" and "fails: MemoryError" in found[0])
+    if template == "loops":
+        with pytest.raises(KvvizError, match="did not end within 1 seconds"):
+            render_chat(ENDLESS[template], ASKED, {})
 
 
-def test_a_template_that_does_not_end_is_ended(short: None) -> None:
-    with pytest.raises(KvvizError, match="did not end within 1 seconds"):
-        render_chat(ENDLESS["loops"], ASKED, {})
-
-
-def test_a_template_that_fills_the_memory_is_refused() -> None:
-    with pytest.raises(KvvizError, match="MemoryError"):
-        render_chat("{{ 'x' * 99999999999 }}", ASKED, {})
-
-
-def test_a_template_gives_its_text_as_it_is() -> None:
+def test_a_template_gives_its_text_as_it_is_or_is_refused() -> None:
     template = "{{ bos_token }}{% for m in messages %}{{ m.content | tojson }}{% endfor %}"
     assert render_chat(template, ASKED, {"bos_token": "<s>"}) == '<s>"<b> é"'
     with pytest.raises(KvvizError, match="cannot be used here: only one message"):
         render_chat("{{ raise_exception('only one message') }}", ASKED, {})
+    with pytest.raises(KvvizError, match="MemoryError"):
+        render_chat("{{ 'x' * 99999999999 }}", ASKED, {})

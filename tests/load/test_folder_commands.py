@@ -47,30 +47,7 @@ def test_a_chat_begins_once_and_is_written_as_the_template_says(tmp_path: Path, 
     assert found.chat("hello world") == "<s><user>hello world<a>"
     assert found.tokenizer.encode(found.chat("hello world")) == [0, 5, 3, 4, 6]
     assert found.tokenizer.encode("hello world") == [0, 3, 4]
-
-
-@pytest.mark.parametrize(
-    ("files", "stops"),
-    [
-        ({}, (1,)),
-        ({"generation_config": {"eos_token_id": [4, 1]}}, (4, 1)),
-        ({"config": {"eos_token_id": 3}}, (3, 1)),
-        ({"genai_config": {"model": {"eos_token_id": 4}}, "generation_config": {"eos_token_id": 3}}, (4, 1)),
-        ({"generation_config": {"eos_token_id": "x"}}, (1,)),
-    ],
-)
-def test_tokens_that_end_a_text_are_found_beside_the_model(
-    tmp_path: Path, words: tokenizers.Tokenizer, files: dict[str, object], stops: tuple[int, ...]
-) -> None:
-    folder_with(tmp_path, words)
-    for name, data in files.items():
-        (tmp_path / f"{name}.json").write_text(json.dumps(data), "utf-8")
-    assert Companions((str(tmp_path),)).stop_tokens == stops
-
-
-def test_a_template_of_its_own_file_or_the_default_of_several_is_used(
-    tmp_path: Path, words: tokenizers.Tokenizer
-) -> None:
+    # a template of its own file is used, or the default of several
     several = [{"name": "tool_use", "template": "no"}, {"name": "default", "template": "yes"}]
     folder_with(tmp_path, words, chat_template=several)
     assert Companions((str(tmp_path),)).chat("x") == "yes"
@@ -78,24 +55,29 @@ def test_a_template_of_its_own_file_or_the_default_of_several_is_used(
     assert Companions((str(tmp_path),)).chat("x") == "file\n"
 
 
-@pytest.mark.parametrize(
-    ("template", "why"),
-    [
+def test_tokens_that_end_a_text_are_found_beside_the_model(tmp_path: Path, words: tokenizers.Tokenizer) -> None:
+    folder_with(tmp_path, words)
+    # each file goes before those of the lines above, but for one that is wrong
+    for name, data, stops in [
+        ("tokenizer_config", {"eos_token": "</s>"}, (1,)),
+        ("config", {"eos_token_id": 3}, (3, 1)),
+        ("generation_config", {"eos_token_id": "x"}, (1,)),
+        ("generation_config", {"eos_token_id": [4, 1]}, (4, 1)),
+        ("genai_config", {"model": {"eos_token_id": 3}}, (3, 1)),
+    ]:
+        (tmp_path / f"{name}.json").write_text(json.dumps(data), "utf-8")
+        assert Companions((str(tmp_path),)).stop_tokens == stops, name
+
+
+def test_bad_templates_and_damaged_files_are_one_error_each(tmp_path: Path, words: tokenizers.Tokenizer) -> None:
+    for template, why in [
         ("{{ raise_exception('no system') }}", "cannot be used here: no system"),
         ("{{ ''.__class__.__mro__ }}", "cannot be used here"),
         ("{% for %}", "cannot be used here"),
         ("{{ 1 / 0 }}", "ZeroDivisionError"),
-    ],
-)
-def test_a_bad_template_does_no_harm_and_is_one_error(
-    tmp_path: Path, words: tokenizers.Tokenizer, template: str, why: str
-) -> None:
-    found = Companions((str(folder_with(tmp_path, words, chat_template=template)),))
-    with pytest.raises(KvvizError, match=why):
-        found.chat("x")
-
-
-def test_files_that_are_damaged_are_named(tmp_path: Path, words: tokenizers.Tokenizer) -> None:
+    ]:
+        with pytest.raises(KvvizError, match=why):
+            Companions((str(folder_with(tmp_path, words, chat_template=template)),)).chat("x")
     folder_with(tmp_path, words)
     (tmp_path / "generation_config.json").write_text("{", "utf-8")
     with pytest.raises(LoadError, match=r"generation_config\.json beside the model is not JSON"):
@@ -113,9 +95,6 @@ def test_what_is_not_installed_is_named_with_the_extra(
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(KvvizError, match=rf"{package} is not installed; get it with: pip install 'kvviz\[text\]'"):
         Companions((str(tmp_path),)).chat("x")
-
-
-# -- commands ---------------------------------------------------------------------------------------------------------
 
 
 def test_an_embedding_model_reads_a_text_once(
@@ -172,7 +151,6 @@ def test_a_gguf_file_answers_as_what_is_converted_from_it(tmp_path: Path, capsys
         assert cli.main(line) == 0
         data = json.loads(capsys.readouterr().out)
         answers.append((data["prompt"], data["tokens"], data["totals"]))
-    # then
     assert answers[0] == answers[1]
     assert "<|im_start|>" in TEMPLATE and answers[0][0][0] == TOKENS.index("<|im_start|>")
     graphs = [kvviz.load(given) for given in (path, folder)]

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from kvviz.errors import InputError, LoadError
 from tests.graph.build import MODELS, model, node
 
 STORY = MODELS / "storyteller"
+HIDDEN = "last_hidden_state float batch seq 1"
 TINY = model([node("Relu", "x", "y")], ["x float n"], ["y float n"])
 
 
@@ -68,17 +68,14 @@ def test_where_none_is_meant_all_are_listed(tmp_path: Path, files: list[str], gr
         kvviz.load(folder_of(tmp_path, *files), graph=graph)
 
 
-def test_which_graph_is_taken_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_which_graph_is_taken_is_logged_and_one_is_chosen_in_folders_only(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     folder_of(tmp_path, "model.onnx", "model_q4.onnx")
     with caplog.at_level("INFO", "kvviz"):
         kvviz.load(tmp_path)
     assert any(record.getMessage().endswith("model.onnx is taken") for record in caplog.records)
-    assert {record.name.split(".")[0] for record in caplog.records} == {"kvviz"}
-
-
-def test_graph_chooses_in_folders_only(tmp_path: Path) -> None:
-    folder_of(tmp_path, "a.onnx")
-    for given in (tmp_path / "a.onnx", TINY):
+    for given in (tmp_path / "model.onnx", TINY):
         with pytest.raises(LoadError, match="chooses among the files of a folder"):
             kvviz.load(given, graph="a")
 
@@ -92,41 +89,27 @@ def test_what_lies_above_onnx_counts_as_beside(tmp_path: Path) -> None:
 
 
 def test_a_text_is_decoded_by_what_lies_beside_the_model_until_its_end(tmp_path: Path) -> None:
-    # given
     shutil.copy(STORY / "gqa_int4" / "model.onnx", tmp_path)
     shutil.copy(STORY / "gqa_int4" / "genai_config.json", tmp_path)
     shutil.copy(STORY / "vocab.json", tmp_path)
     graph = kvviz.load(tmp_path)
     text = "once upon a time there was a brave owl named rosa ."
-    # when
     told = kvviz.decode(graph, text, 90, progress=False)
     whole = kvviz.decode(graph, text, len(told.tokens) + 3, stop_tokens=(), progress=False, record=False)
-    # then
     assert told.words is not None and told.words[1:5] == ["once", "upon", "a", "time"]
     assert told.tokens[-1] == 2 and 2 not in told.tokens[:-1]
     assert whole.tokens[: len(told.tokens)] == told.tokens and len(whole.tokens) == len(told.tokens) + 3
-
-
-def test_token_numbers_are_decoded_on_as_asked(tmp_path: Path) -> None:
-    shutil.copy(STORY / "vocab.json", tmp_path)
-    shutil.copy(STORY / "concat" / "model.onnx", tmp_path)
-    assert len(kvviz.decode(kvviz.load(tmp_path), [1, 102, 36, 2], 2, progress=False).tokens) == 2
-
-
-def test_a_text_without_a_tokenizer_is_refused_with_what_to_do() -> None:
+    # token numbers are decoded on as asked
+    assert len(kvviz.decode(graph, [1, 102, 36, 2], 2, progress=False).tokens) == 2
     with pytest.raises(InputError, match=r"pass tokenizer= .* or put the model's own tokenizer\.json beside it"):
         kvviz.decode(kvviz.load(MODELS / "o01_optimum_llama"), "hello", 2)
 
 
-# -- objects ----------------------------------------------------------------------------------------------------------
-
-
 class Program:
-    """Like torch's ONNXProgram."""
+    """Like torch's ONNXProgram: what holds its weights is not made to copy them."""
 
     def __init__(self, proto: Any, model: Any = None) -> None:
-        self.model = model
-        self._proto = proto
+        self.model, self._proto = model, proto
 
     @property
     def model_proto(self) -> Any:
@@ -134,17 +117,9 @@ class Program:
         return self._proto
 
 
-def test_what_has_a_model_proto_is_read_by_it() -> None:
-    assert [n.op_type for n in kvviz.load(Program(TINY)).nodes] == ["Relu"]
-
-
-def test_a_program_that_holds_its_weights_is_not_made_to_copy_them() -> None:
-    assert [n.op_type for n in kvviz.load(Program(None, onnx_ir.from_proto(TINY))).nodes] == ["Relu"]
-
-
-# -- kinds ------------------------------------------------------------------------------------------------------------
-
-Make = Callable[[], Any]
+def test_a_program_is_read_by_its_model_or_its_proto() -> None:
+    for program in (Program(TINY), Program(None, onnx_ir.from_proto(TINY))):
+        assert [n.op_type for n in kvviz.load(program).nodes] == ["Relu"]
 
 
 def _text_model(output: str, *more: str) -> Any:
@@ -156,33 +131,23 @@ def _text_model(output: str, *more: str) -> Any:
     )
 
 
-def test_decoders_of_every_exporter_are_decoders() -> None:
+def test_decoders_of_every_exporter_are_decoders_and_other_kinds_are_told_by_what_goes_in_and_out() -> None:
     for path in [*STORY.glob("*/model.onnx"), MODELS / "o01_optimum_llama", MODELS / "o05_dynamo_llama_op23"]:
         assert model_kind(kvviz.load(path)).decodes, path
-
-
-@pytest.mark.parametrize(
-    ("path", "name"),
-    [
-        ("o03_optimum1_merged_whisper/model.onnx", "the decoder of an encoder-decoder model"),
-        ("o03_optimum1_merged_whisper/encoder.onnx", "a speech encoder"),
-        ("o08_silero_vad_sequence/model.onnx", "a model that carries a state on"),
-    ],
-)
-def test_other_kinds_are_told_by_what_goes_in_and_out(path: str, name: str) -> None:
-    assert model_kind(kvviz.load(MODELS / path)).name == name
+    kinds = {
+        "o03_optimum1_merged_whisper/model.onnx": "the decoder of an encoder-decoder model",
+        "o03_optimum1_merged_whisper/encoder.onnx": "a speech encoder",
+        "o08_silero_vad_sequence/model.onnx": "a model that carries a state on",
+    }
+    assert {path: model_kind(kvviz.load(MODELS / path)).name for path in kinds} == kinds
 
 
 @pytest.mark.parametrize(
     ("output", "config", "name"),
     [
-        ("last_hidden_state float batch seq 1", {}, "an embedding model"),
+        (HIDDEN, {}, "an embedding model"),
         ("sentence_embedding float batch seq 1", {}, "an embedding model"),
-        (
-            "last_hidden_state float batch seq 1",
-            {"is_encoder_decoder": True},
-            "the encoder of an encoder-decoder model",
-        ),
+        (HIDDEN, {"is_encoder_decoder": True}, "the encoder of an encoder-decoder model"),
         ("logits float batch seq 1", {"architectures": ["BertForMaskedLM"]}, "a masked language model"),
         ("logits float batch seq 1", {"architectures": ["BertForSequenceClassification"]}, "a text classifier"),
         ("logits float batch seq 1", {"architectures": ["LlamaForCausalLM"]}, "a text decoder"),

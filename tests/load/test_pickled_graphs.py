@@ -11,7 +11,7 @@ import pytest
 import kvviz
 from tests.graph.build import MODELS
 
-DECODERS = ["o01_optimum_llama", "o02_optimum1_merged_gpt2", "o07_genai_llama_int4", "storyteller/gqa_int4"]
+DECODERS = ["o01_optimum_llama", "o02_optimum1_merged_gpt2", "storyteller/gqa_int4"]
 
 
 @pytest.mark.parametrize("name", DECODERS)
@@ -22,9 +22,7 @@ def test_an_unpickled_graph_decodes_as_before_without_its_file(name: str, tmp_pa
     before = kvviz.decode(graph, [5, 17, 33], 4)
     packed = pickle.dumps(graph)
     shutil.rmtree(path)
-    # when
     after = kvviz.decode(pickle.loads(packed), [5, 17, 33], 4)
-    # then
     assert after.tokens == before.tokens
     assert (after.peak_bytes, after.bytes_copied) == (before.peak_bytes, before.bytes_copied)
 

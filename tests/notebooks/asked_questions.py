@@ -7,11 +7,18 @@ from kvviz.errors import KvvizError
 from kvviz.lessons.questions.answer_kinds import ChoiceTask, CurveTask, NumberTask, OpTask, OwnTask, Verdict
 from kvviz.lessons.questions.score import questions
 
-# By question right answers in other units, words or as sums, and wrong ones with a part of the hint that each has to
-# get. How numbers are read, and what the first lesson says, is tested with the lessons.
+# By question right answers, in other units, words or as sums, and wrong ones with a part of the hint that each has to
+# get, where they do not stand in the question. How numbers are read is tested with the lessons.
 RIGHT: dict[str, list[str]] = {
     "00-1": ["13 + 3 = 16 rows", "sixteen"],
     "00-2": ["0.75 KiB", "3 layers × 2 × 128 B", "6x128"],
+    "00-3": ["Reshape"],
+    "01-1": ["arrays that the run before returned"],
+    "01-3": ["in run 8 only"],
+    "01-6": ["3577", "13 + 14 + … + 85"],
+    "01-7": ["the memory; the arithmetic"],
+    "01-8": ["128 KiB"],
+    "01-9": ["four"],
     "05-2": ["33 KiB", "768*44"],
     "05-3": ["three moves"],
     "06-1": ["all 160 rows"],
@@ -24,7 +31,11 @@ RIGHT: dict[str, list[str]] = {
     "08-7": ["29,952 B", "3 × 13 × 768 B", "29.25 KiB", "30 kB"],
 }
 
-WRONG: dict[str, list[tuple[str, str]]] = {
+WRONG: dict[str, list[tuple[Any, str]]] = {
+    "00-3": [("Concat", "writes one row and copies nothing"), ("MatMul", "no copy")],
+    "01-5": [([13] * 12, "longer by each word"), ([1] * 12, "reads the prompt")],
+    "01-8": [("64 KiB", "keys *and* values"), ("512 KiB", "not for query heads")],
+    "01-10": [("step", "the function itself")],
     "00-1": [
         ("17", "run 0 reads the prompt"),
         ("3", "rows of the prompt"),

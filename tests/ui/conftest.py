@@ -6,16 +6,20 @@ import re
 import shutil
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import nbformat
+import onnx
 import pytest
 from nbformat import NotebookNode
 from playwright.sync_api import Browser, expect
 
 import kvviz
 from kvviz.view.export import to_html
+from tests.decode.small import small
+from tests.test_models import graph_of, reference
 from tests.ui.browser import ADVICE, chromium, find_browser
 from tests.ui.filepage import FilePage
 from tests.ui.page import NotebookPage
@@ -33,6 +37,7 @@ Show = Callable[..., Any]
 OPEN: list[NotebookPage] = []
 # Pages whose notebook was left, for the next one.
 FREE: list[NotebookPage] = []
+NUMBERS = count()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -51,6 +56,7 @@ def jupyter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jupyter]:
     root = tmp_path_factory.mktemp("root")
     shutil.copytree(ROOT / "notebooks", root / "notebooks")
     (root / "assets").symlink_to(ROOT / "assets")
+    onnx.save(small("concat").proto, root / "small.onnx")
     with jupyterlab(root, tmp_path_factory.mktemp("home")) as server:
         yield server
 
@@ -68,8 +74,17 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture(scope="session")
 def story() -> kvviz.Trace:
     """Four tokens of the storyteller, whose caches have no room."""
-    graph = kvviz.load(ROOT / "assets" / "models" / "storyteller" / "concat" / "model.onnx")
-    return kvviz.decode(graph, [1, 77, 108], 4, progress=False)
+    return kvviz.decode(graph_of("storyteller/concat"), [1, 77, 108], 4, progress=False)
+
+
+def decoded(name: str) -> kvviz.Trace:
+    return kvviz.decode(graph_of(name), reference(name)["prompt"].tolist(), 5, progress=False)
+
+
+@pytest.fixture(scope="session")
+def llama() -> kvviz.Trace:
+    """Five tokens of a model with two layers, whose caches have no room."""
+    return decoded("o01_optimum_llama")
 
 
 @pytest.fixture(scope="session")
@@ -118,20 +133,32 @@ def opened(browser: Browser, jupyter: Jupyter, path: str, **size: int) -> Iterat
             page.close()
 
 
-@pytest.fixture
-def open_notebook(request: pytest.FixtureRequest, browser: Browser, jupyter: Jupyter) -> Iterator[OpenNotebook]:
-    """Open a notebook: the name of one in notebooks/, or a list of cell sources. Keywords go to `NotebookPage.open`.
+def cells(jupyter: Jupyter, sources: list[str]) -> str:
+    """The path of a new notebook with these cells for this environment's kernel."""
+    path = f"cells-{next(NUMBERS)}.ipynb"
+    nbformat.write(from_cells(sources), jupyter.root / path)
+    return path
 
-    When the test ends, each page must have stayed on loopback and complained of nothing.
-    """
+
+@pytest.fixture(scope="module")
+def notebook(request: pytest.FixtureRequest, browser: Browser, jupyter: Jupyter) -> Iterator[NotebookPage]:
+    """A notebook of the module's CELLS, run once for all of its tests."""
+    with opened(browser, jupyter, cells(jupyter, request.module.CELLS), width=1700) as page:
+        page.run_all()
+        yield page
+
+
+@pytest.fixture
+def open_notebook(browser: Browser, jupyter: Jupyter) -> Iterator[OpenNotebook]:
+    """Open one of notebooks/, or one of the cells that are given, which are run."""
     with ExitStack() as pages:
 
         def open_one(notebook: str | list[str], **size: int) -> NotebookPage:
-            path = f"notebooks/{notebook}"
-            if not isinstance(notebook, str):
-                path = f"{file_name(request.node.name)}.ipynb"
-                nbformat.write(from_cells(notebook), jupyter.root / path)
-            return pages.enter_context(opened(browser, jupyter, path, **size))
+            if isinstance(notebook, str):
+                return pages.enter_context(opened(browser, jupyter, f"notebooks/{notebook}", **size))
+            page = pages.enter_context(opened(browser, jupyter, cells(jupyter, notebook), **size))
+            page.run_all()
+            return page
 
         yield open_one
 
@@ -141,6 +168,5 @@ def file_name(test: str) -> str:
 
 
 def from_cells(sources: list[str]) -> NotebookNode:
-    """A notebook of code cells for this environment's kernel."""
     kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
     return nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in sources], metadata=kernel)

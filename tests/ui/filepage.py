@@ -58,6 +58,17 @@ class FilePage(Shown):
     def expect_address(self, text: str) -> None:
         expect(self.page).to_have_url(re.compile(re.escape(text) + "$"))
 
+    def drag_timeline(self, start: float, end: float) -> None:
+        """Choose a range of the timeline, in shares of its width."""
+        box = self.kv("timeline").bounding_box()
+        assert box
+        self.page.keyboard.down("Shift")
+        self.page.mouse.move(box["x"] + start * box["width"], box["y"] + box["height"] / 2)
+        self.page.mouse.down()
+        self.page.mouse.move(box["x"] + end * box["width"], box["y"] + box["height"] / 2, steps=4)
+        self.page.mouse.up()
+        self.page.keyboard.up("Shift")
+
     def focused(self) -> str:
         """The hook of what has the focus, or its class, or its tag."""
         told: str = self.page.evaluate(

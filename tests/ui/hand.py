@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from typing import Any
-
 from playwright.sync_api import Locator, Page
 
 from tests.ui.filepage import Shown
@@ -22,10 +19,10 @@ class Hand(Shown):
     def __init__(self, page: Page) -> None:
         super().__init__(page)
         self.clicks = 0
-        self._start = time.perf_counter()
+        self.inspector = self.root.locator(".kv-this")
 
-    def click(self, what: Locator, **options: Any) -> None:
-        what.click(**options)
+    def click(self, what: Locator) -> None:
+        what.click()
         self.clicks += 1
 
     def choose(self, what: Locator, option: str) -> None:
@@ -38,11 +35,3 @@ class Hand(Shown):
         field.fill(query)
         field.press("Enter")
         self.clicks += 1
-
-    @property
-    def inspector(self) -> Locator:
-        return self.root.locator(".kv-this")
-
-    def told(self, name: str) -> str:
-        """Clicks and seconds so far, in words."""
-        return f"{name}: {self.clicks} clicks, {time.perf_counter() - self._start:.1f} s"

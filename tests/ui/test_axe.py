@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 from playwright.sync_api import expect
 
 import kvviz
 from tests.ui.conftest import Show
-from tests.ui.filepage import FilePage
 
 pytestmark = pytest.mark.ui
 
@@ -26,45 +24,33 @@ RUN = """async (root) => {
 }"""
 
 
-@pytest.fixture(params=["light", "dark"])
-def page(request: pytest.FixtureRequest, show: Show, story: kvviz.Trace) -> FilePage:
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_no_list_no_selection_and_nothing_that_opens_has_a_serious_fault(
+    show: Show, story: kvviz.Trace, theme: str
+) -> None:
     assert AXE.exists(), "axe-core is not here: run `npm ci --ignore-scripts` in assets/widget"
-    shown: FilePage = show(story, "#step=0", color_scheme=request.param)
-    expect(shown.root).to_have_attribute("data-theme", request.param)
-    shown.page.add_script_tag(content=AXE.read_text("utf-8"))
-    return shown
-
-
-def faults(page: FilePage) -> list[str]:
-    found: Any = page.root.evaluate(RUN)
-    return list(found)
-
-
-def test_no_list_has_a_serious_fault(page: FilePage) -> None:
+    page = show(story, "#step=0", color_scheme=theme)
+    expect(page.root).to_have_attribute("data-theme", theme)
+    page.page.add_script_tag(content=AXE.read_text("utf-8"))
     found: list[str] = []
+
+    def look(place: str) -> None:
+        found.extend(f"{place}: {fault}" for fault in page.root.evaluate(RUN))
+
+    for toggle in ("help", "breakpoints", "share"):
+        page.kv(toggle).first.click()
+        expect(page.root.locator(".kv-pop:not([hidden])")).to_be_visible()
+        look(toggle)
+        page.page.keyboard.press("Escape")
+        expect(page.root.locator(".kv-pop:not([hidden])")).to_have_count(0)
     for tab in page.root.locator('[data-kv="tab"]:not([hidden])').all():
         tab.click()
-        if tab.get_attribute("aria-selected") != "true":
-            tab.click()
+        expect(tab).to_have_attribute("aria-selected", "true")
         page.page.wait_for_timeout(400)  # what is loaded when it is first looked at, and what settles later
-        found += [f"{tab.inner_text()}: {fault}" for fault in faults(page)]
-    assert not found, "\n".join(dict.fromkeys(found))
-
-
-def test_no_selection_has_a_serious_fault(page: FilePage) -> None:
-    found: list[str] = []
+        look(tab.inner_text())
     # an op that was missed, one in place, a view, a buffer, a value, a cache
     for address in ("step=700", "step=619", "step=3", "sel=B345", "sel=logits", "sel=0.key"):
         page.page.evaluate("(hash) => { location.hash = hash }", address)
         page.page.wait_for_timeout(300)
-        found += [f"{address}: {fault}" for fault in faults(page)]
+        look(address)
     assert not found, "\n".join(dict.fromkeys(found))
-
-
-def test_nothing_that_opens_has_a_serious_fault(page: FilePage) -> None:
-    for toggle in ("help", "breakpoints", "share"):
-        page.kv(toggle).first.click()
-        expect(page.root.locator(".kv-pop:not([hidden])")).to_be_visible()
-        assert faults(page) == [], toggle
-        page.page.keyboard.press("Escape")
-        expect(page.root.locator(".kv-pop:not([hidden])")).to_have_count(0)

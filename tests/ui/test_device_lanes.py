@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import numpy as np
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import expect
 
 from kvviz.device import Device, Layout
 from kvviz.trace.recording import Trace
 from kvviz.trace.units import size
 from tests.device.programs import graph
 from tests.ui import pace
+from tests.ui.conftest import Show
 from tests.ui.filepage import FilePage
 
 pytestmark = pytest.mark.ui
@@ -47,48 +45,31 @@ def recorded(submits: int) -> Trace:
     return device.trace
 
 
-@pytest.fixture(scope="module")
-def trace() -> Trace:
-    return recorded(4)
+def drawn(show: Show, trace: Trace) -> FilePage:
+    page: FilePage = show(trace, width=1500, height=1000)
+    page.page.locator('[data-kv="clock"][data-drawn]').wait_for()
+    return page
 
 
-@pytest.fixture(scope="module")
-def page(browser: Browser, trace: Trace, tmp_path_factory: pytest.TempPathFactory) -> Iterator[FilePage]:
-    file = tmp_path_factory.mktemp("device") / "trace.html"
-    trace.to_html(file)
-    made = FilePage(browser, file, width=1500, height=1000)
-    made.page.locator('[data-kv="clock"][data-drawn]').wait_for()
-    yield made
-    made.close()
-
-
-def test_the_findings_state_warnings_and_what_went_over_the_link(page: FilePage, trace: Trace) -> None:
+def test_the_page_of_a_device_tells_what_is_held_where_and_what_is_wrong(show: Show) -> None:
+    trace = recorded(4)
+    page = drawn(show, trace)
+    # findings: warnings, and what went over the link
     link = sum(step.copied for step in trace.steps if step.op_type == "transfer")
-    told = page.kv("findings")
-    expect(told).to_contain_text(f"{len(warnings(trace))} warnings")
-    expect(told).to_contain_text(f"{size(link)} over the host link")
-
-
-def warnings(trace: Trace) -> list[str]:
-    return [mark.kind for mark in trace.log.declared.marks if mark.kind.startswith("warning ")]
-
-
-def test_runs_have_the_names_of_their_submits(page: FilePage) -> None:
+    warnings = [mark for mark in trace.log.declared.marks if mark.kind.startswith("warning ")]
+    expect(page.kv("findings")).to_contain_text(f"{len(warnings)} warnings")
+    expect(page.kv("findings")).to_contain_text(f"{size(link)} over the host link")
+    # runs have the names of their submits
     expect(page.kv("story-word")).to_have_text([f"submit {n} · layer" for n in range(1, 5)])
     expect(page.kv("next-token")).to_have_text("Next run ▸▸")
-
-
-def test_warnings_tell_cause_cure_and_line_and_lead_to_their_step(page: FilePage, trace: Trace) -> None:
+    # a warning tells cause, cure and line; it leads to its step and to the story of its tensor
     leak = page.root.locator('.kv-clock-warning[data-code="LEAK"]', has_text="'cache'")
     expect(leak).to_contain_text("deallocate it after its last use")
     expect(leak.locator("code")).to_contain_text("test_device_lanes.py")
     leak.locator('[data-kv="mark"]').click()
     page.expect_step(len(trace.steps) - 1)
-    # the story of the tensor that it is about
     expect(page.root.locator(".kv-clock-story")).to_contain_text("written in place")
-
-
-def test_memories_are_told_by_address_as_they_are_at_the_cursor(page: FilePage, trace: Trace) -> None:
+    # memories are told by address as they are at the cursor
     page.goto(1)
     room = {arena.name: arena.nbytes for arena in trace.log.declared.arenas}
     told = page.kv("banks").locator("p")
@@ -96,15 +77,10 @@ def test_memories_are_told_by_address_as_they_are_at_the_cursor(page: FilePage, 
     expect(told.nth(0)).to_contain_text(f"dram: {len(alive)} buffers")
     expect(told.nth(0)).to_contain_text(f"in {room['dram'] / 1e9:.3g} GB")
     expect(told.nth(1)).to_contain_text("l1: 0 buffers")
-
-
-def test_an_op_that_writes_into_the_cache_is_in_place_and_has_a_hidden_edge(page: FilePage, trace: Trace) -> None:
-    step = next(step.index for step in trace.steps if step.op_type == "update_cache")
-    page.goto(step)
+    # an op that writes into the cache is in place
+    page.goto(next(step.index for step in trace.steps if step.op_type == "update_cache"))
     expect(page.kv("inspector")).to_contain_text("overwrote cache in place")
-
-
-def test_keys_walk_over_the_bars_and_enter_goes_to_one(page: FilePage) -> None:
+    # keys walk over the bars, and Enter goes to one
     page.kv("clock").focus()
     page.page.keyboard.press("ArrowRight")
     expect(page.root.locator(".kv-clock .kv-map-tip")).to_be_visible()
@@ -113,11 +89,7 @@ def test_keys_walk_over_the_bars_and_enter_goes_to_one(page: FilePage) -> None:
     expect(page.kv("inspector")).to_contain_text("transfer")
 
 
-def test_200_submits_are_dragged_through_as_cheaply_as_300_boxes_are_drawn(browser: Browser, tmp_path: Path) -> None:
+def test_200_submits_are_dragged_through_as_cheaply_as_300_boxes_are_drawn(show: Show) -> None:
     trace = recorded(200)
     assert len(trace.runs) == 200 and len(trace.steps) > 2_000
-    trace.to_html(tmp_path / "many.html")
-    page = FilePage(browser, tmp_path / "many.html", width=1500, height=1000)
-    page.page.locator('[data-kv="clock"][data-drawn]').wait_for()
-    assert pace.cost_of(page.root, pace.DRAG_STEPS, 100) < pace.STEP
-    page.close()
+    assert pace.cost_of(drawn(show, trace).root, pace.DRAG_STEPS, 100) < pace.STEP

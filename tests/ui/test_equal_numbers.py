@@ -4,49 +4,41 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import expect
 
 import kvviz
 from kvviz.report.explain import explain
 from kvviz.report.faces.report_data import sarif
 from kvviz.trace.units import size
+from tests.ui.conftest import Show, decoded
 from tests.ui.filepage import FilePage
-from tests.ui.test_evidence import decoded
 
 pytestmark = pytest.mark.ui
 
 # Models whose caches grow, stand still, wrap around a merged graph, or do not exist.
 NAMES = (
-    "o01_optimum_llama",
     "o02_optimum1_merged_gpt2",
-    "o05_dynamo_llama_op23",
     "o06_mobius_static_llama_op24",
     "o09_dynamo_qwen2_nocache",
     "storyteller/concat",
-    "storyteller/gqa",
     "storyteller/tensor_scatter",
-    "storyteller/merged_if",
-    "storyteller/static_scatter_nd",
 )
 
 
 @pytest.fixture(scope="module", params=NAMES)
-def shown(
-    request: pytest.FixtureRequest, browser: Browser, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[FilePage, kvviz.Trace]]:
-    trace = decoded(request.param)
-    path = tmp_path_factory.mktemp("equal") / "page.html"
-    trace.to_html(path)
-    page = FilePage(browser, path, width=1500, permissions=["clipboard-read", "clipboard-write"])
-    yield page, trace
-    page.close()
+def trace(request: pytest.FixtureRequest) -> kvviz.Trace:
+    return decoded(request.param)
 
 
-def test_page_report_json_and_sarif_print_the_same_findings(shown: tuple[FilePage, kvviz.Trace]) -> None:
-    page, trace = shown
+@pytest.fixture
+def page(show: Show, trace: kvviz.Trace) -> FilePage:
+    shown: FilePage = show(trace, width=1500, permissions=["clipboard-read", "clipboard-write"])
+    return shown
+
+
+def test_page_report_json_and_sarif_print_the_same_findings_and_peak(page: FilePage, trace: kvviz.Trace) -> None:
     found = kvviz.findings(trace)
     report = kvviz.explain(trace)
     rows = page.kv("finding")
@@ -70,35 +62,29 @@ def test_page_report_json_and_sarif_print_the_same_findings(shown: tuple[FilePag
     chosen = [one for one in found if not one.calm and one.kind != "peak"]
     assert [one["properties"]["bytes"] for one in results] == [one.bytes for one in chosen]
     assert all(one["message"]["text"].startswith(there.line) for one, there in zip(results, chosen, strict=True))
-
-
-def test_the_peak_is_the_same_in_its_finding_over_the_timeline_and_in_the_report(
-    shown: tuple[FilePage, kvviz.Trace],
-) -> None:
-    page, trace = shown
+    # the peak in its finding, over the timeline, and in both texts
     peak = explain(trace).peak
-    found = page.root.locator('.kv-found > [data-kind="peak"] [data-kv="finding"]')
-    # in the finding, over the timeline, and in both texts
+    row = page.root.locator('.kv-found > [data-kind="peak"] [data-kv="finding"]')
     expect(page.kv("peak")).to_have_text(f"peak {size(trace.peak_bytes)} at step {peak.step:,}")
-    expect(found.locator("b")).to_contain_text(f"peak {size(trace.peak_bytes)} at step {peak.step:,}")
-    expect(found.locator(".kv-num")).to_have_text(size(trace.peak_bytes))
-    assert f"peak {size(trace.peak_bytes)}" in repr(explain(trace))
+    expect(row.locator("b")).to_contain_text(f"peak {size(trace.peak_bytes)} at step {peak.step:,}")
+    expect(row.locator(".kv-num")).to_have_text(size(trace.peak_bytes))
+    assert f"peak {size(trace.peak_bytes)}" in text
     assert f"| peak | {size(trace.peak_bytes)} |" in trace.to_markdown()
     # and its parts sum to it
     assert sum(peak.groups.values()) == trace.peak_bytes
     for name, nbytes in peak.groups.items():
-        expect(found).to_contain_text(f"{name} {size(nbytes)}")
+        expect(row).to_contain_text(f"{name} {size(nbytes)}")
     # at its step that many bytes are live
-    found.click()
+    row.click()
     page.expect_step(peak.step or 0)
     expect(page.root.locator('.kv-legend [data-part="live"] b').first).to_have_text(size(trace.peak_bytes))
 
 
 def test_of_a_finding_list_evidence_timeline_and_inspector_name_the_same_steps_and_bytes(
-    shown: tuple[FilePage, kvviz.Trace],
+    page: FilePage, trace: kvviz.Trace
 ) -> None:
-    page, trace = shown
-    for number, one in enumerate(kvviz.findings(trace)):
+    found = kvviz.findings(trace)
+    for number, one in enumerate(found):
         if not one.at:
             continue
         page.root.focus()
@@ -122,29 +108,23 @@ def test_of_a_finding_list_evidence_timeline_and_inspector_name_the_same_steps_a
         # those of misses are the sum over their steps
         if one.kind == "miss" and not one.title.endswith("kinds of missed op"):
             assert one.bytes == sum(max(trace.steps[at].allocated, trace.steps[at].copied) for at in one.at)
-
-
-def test_a_missed_step_is_counted_alike_in_inspector_markdown_and_finding(
-    shown: tuple[FilePage, kvviz.Trace],
-) -> None:
-    page, trace = shown
-    found = kvviz.findings(trace)
-    step = next(one.at[0] for one in found if one.kind == "miss")
-    for there in (0, step):  # from another step, since going to it is what shows it
+    # a missed step is counted alike in inspector, Markdown and finding
+    missed = next(one.at[0] for one in found if one.kind == "miss")
+    for there in (0, missed):  # from another step, since going to it is what shows it
         page.goto(there)
     often = page.root.locator(".kv-this .kv-often").inner_text()
-    part = next(part for one in found for part in one.parts if step in part.at)
+    part = next(part for one in found for part in one.parts if missed in part.at)
     told = re.search(r"in all runs: ([\d,]+) times, (.*)\.$", often)
     if len(part.at) > 1:
         assert told and told.groups() == (f"{len(part.at):,}", size(part.bytes))
-    # when: the page's own Markdown of this step
+    # and in the page's own Markdown of it
     page.root.locator('.kv-bar [data-kv="share"]').click()
     page.kv("share-step-copy").click()
     expect(page.kv("share-said")).to_have_text("copied")
     text = page.copied()
     page.page.keyboard.press("Escape")
-    assert text == trace.to_markdown(step)
+    assert text == trace.to_markdown(missed)
     for name in ("allocated", "copied", "written"):
-        assert f"| {name} | {size(getattr(trace.steps[step], name))} |" in text
+        assert f"| {name} | {size(getattr(trace.steps[missed], name))} |" in text
     if len(part.at) > 1:
         assert size(part.bytes) in next(line for line in text.splitlines() if line.startswith("| the same miss |"))

@@ -18,6 +18,15 @@ from tests.ui.pace import PAN, pan_cost
 
 pytestmark = pytest.mark.ui
 
+SIZES = """() => {
+  window.sizes = new Set();
+  const write = CanvasRenderingContext2D.prototype.fillText;
+  CanvasRenderingContext2D.prototype.fillText = function (...a) {
+    window.sizes.add(parseFloat(/([\\d.]+)px/.exec(this.font)[1]));
+    return write.apply(this, a);
+  };
+}"""
+
 
 @pytest.fixture
 def graph(show: Show, file_of: Callable[..., Path], story: kvviz.Trace) -> GraphPage:
@@ -25,7 +34,9 @@ def graph(show: Show, file_of: Callable[..., Path], story: kvviz.Trace) -> Graph
     return shown
 
 
-def test_layers_that_repeat_are_one_card_and_each_can_be_shown(graph: GraphPage, story: Any) -> None:
+def test_layers_that_repeat_are_one_card_and_text_is_never_smaller_than_eleven_px(
+    graph: GraphPage, story: kvviz.Trace
+) -> None:
     # given the last layer's attention
     step = next(s.index for s in reversed(story.steps) if "layers.2/self_attn" in s.node)
     graph.goto(step)
@@ -42,136 +53,101 @@ def test_layers_that_repeat_are_one_card_and_each_can_be_shown(graph: GraphPage,
     assert any(head.startswith("layer × 3, shown: layer 1") for head in graph.heads())
     expect(graph.kv("graph-node")).to_have_count(open_nodes)
     expect(graph.running).to_have_count(0)
-    expect(graph.root).to_have_attribute("data-step", str(step))
+    graph.expect_step(step)
     # and the cursor takes the view back
     graph.kv("next").click()
     expect(graph.running).to_have_count(1)
+    graph.page.evaluate(SIZES)
+    graph.kv("unfold").click()
+    for _ in range(8):
+        graph.kv("zoom-out").click()
+        graph.page.wait_for_timeout(60)
+    sizes = graph.page.evaluate("[...window.sizes]")
+    assert sizes and min(sizes) >= 11
 
 
-def test_clicks_select_what_they_hit_and_the_cursor_stays(graph: GraphPage, story: Any) -> None:
+def test_each_state_has_its_colour_and_clicks_and_keys_lead_from_op_to_op(graph: GraphPage, story: kvviz.Trace) -> None:
     step = 2000
     graph.goto(step)
-    # when another op on the screen is clicked
-    seen = next(node for node in graph.seen() if node.get_attribute("data-state") != "running")
-    graph.click(seen)
-    # then it is selected, and the cursor is where it was
-    expect(seen).to_have_attribute("data-lit", "1")
-    expect(graph.root.locator(".kv-this h3").first).to_have_text("Selected")
-    expect(graph.root).to_have_attribute("data-step", str(step))
-    # and a double click goes there
-    graph.click(seen, double=True)
-    expect(seen).to_have_attribute("data-state", "running")
-
-
-def test_what_was_decided_is_drawn_in_its_colour(graph: GraphPage, story: Any) -> None:
-    graph.goto(2000)
+    seen = graph.seen()
     fills: dict[str, set[tuple[int, ...]]] = {}
-    for node in graph.seen():
+    for node in seen:
         fills.setdefault(node.get_attribute("data-state") or "", set()).add(tuple(graph.pixel(node)))
     # each state has one fill, and no two of them the same but for two that differ in their borders
     assert {"running", "frontier"} <= fills.keys()
     assert all(len(colours) == 1 for colours in fills.values()), fills
     told = [next(iter(colours)) for state, colours in fills.items() if state not in {"waiting", "view"}]
     assert len(set(told)) == len(told)
-
-
-def test_the_wheel_belongs_to_the_notebook_until_the_graph_has_the_focus(graph: GraphPage, story: Any) -> None:
-    graph.goto(2000)
-    graph.page.evaluate("document.body.style.minHeight = '4000px'")
-    graph.page.wait_for_timeout(300)
-    box = graph.kv("graph-canvas").bounding_box()
-    assert box
-    place = (box["x"] + 200, box["y"] + 150)
-    graph.page.mouse.move(*place)
-    # when it has no focus, the page scrolls
-    graph.root.focus()
-    graph.page.mouse.wheel(0, 120)
-    graph.page.wait_for_timeout(400)
-    assert graph.page.evaluate("window.scrollY") > 50
-    graph.page.evaluate("window.scrollTo(0, 0)")
-    graph.page.wait_for_timeout(200)
-    # when it has, the graph does
-    graph.stage.focus()
-    node = graph.running
-    before = node.bounding_box()
-    graph.page.mouse.wheel(0, 40)
-    graph.page.wait_for_timeout(400)
-    after = node.bounding_box()
-    assert before and after
-    assert after["y"] == pytest.approx(before["y"] - 40, abs=1)
-    assert graph.page.evaluate("window.scrollY") == 0
-    # and with Ctrl it zooms, whoever has the focus
-    graph.root.focus()
-    graph.page.keyboard.down("Control")
-    graph.page.mouse.wheel(0, 100)
-    graph.page.keyboard.up("Control")
-    expect(graph.kv("zoom")).not_to_have_text("100 %")
-
-
-def test_dragging_pans_and_the_minimap_moves_the_view(graph: GraphPage, story: Any) -> None:
-    graph.goto(2000)
-    graph.page.wait_for_timeout(300)
-    seen = list(graph.visible())
-    box = graph.kv("graph-canvas").bounding_box()
-    small = graph.kv("minimap").bounding_box()
-    assert box and small
-    graph.page.mouse.move(box["x"] + 300, box["y"] + 250)
-    graph.page.mouse.down()
-    graph.page.mouse.move(box["x"] + 300, box["y"] + 130, steps=4)
-    graph.page.mouse.up()
-    graph.page.wait_for_timeout(300)
-    # then others are seen, and nothing was selected
-    moved = list(graph.visible())
-    assert moved != seen
-    expect(graph.root.locator('[data-kv="graph-node"][data-lit]')).to_have_count(0)
-    # and the minimap leads back to the top
-    graph.page.mouse.click(small["x"] + 10, small["y"] + 2)
-    graph.page.wait_for_timeout(300)
-    expect(graph.kv("block").first).to_be_visible()
-
-
-def test_keys_walk_along_lines_and_say_where_they_are(graph: GraphPage, story: Any) -> None:
-    graph.goto(2000)
+    # keys walk along lines, here to an op that reads what the first one made
     graph.stage.focus()
     graph.stage.press("ArrowDown")
     start = graph.stage.get_attribute("aria-activedescendant")
-    assert start
     expect(graph.root.locator(f"#{start}")).to_have_attribute("data-state", "running")
     graph.stage.press("ArrowDown")
-    # then it is an op that reads what the first one made
     at = graph.root.locator(f"#{graph.stage.get_attribute('aria-activedescendant')}")
-    node = story.steps[2000].node
-    graph_of = story.frames[0].graph
-    made = next(n for n in graph_of.nodes if n.name == node).outputs
-    readers = [n.name for n in graph_of.nodes if set(n.inputs) & set(made)]
+    nodes = story.frames[0].graph.nodes
+    made = next(n for n in nodes if n.name == story.steps[step].node).outputs
     label = at.get_attribute("aria-label") or ""
-    assert label.split(", ")[0].split(" ", 1)[1] in readers
+    assert label.split(", ")[0].split(" ", 1)[1] in [n.name for n in nodes if set(n.inputs) & set(made)]
     expect(graph.kv("graph-said")).to_have_text(label)
     # and Enter goes to its step
     target = at.get_attribute("data-node")
     graph.stage.press("Enter")
     expect(graph.running).to_have_attribute("data-node", target or "")
+    # a click selects another op, and the cursor is where it was
+    graph.goto(step)
+    other = next(node for node in graph.seen() if node.get_attribute("data-state") != "running")
+    graph.click(other)
+    expect(other).to_have_attribute("data-lit", "1")
+    expect(graph.root.locator(".kv-this h3").first).to_have_text("Selected")
+    graph.expect_step(step)
+    # and a double click goes there
+    graph.click(other, double=True)
+    expect(other).to_have_attribute("data-state", "running")
 
 
-def test_text_is_never_smaller_than_eleven_px(graph: GraphPage, story: Any) -> None:
-    graph.page.evaluate(
-        """() => {
-          window.sizes = new Set();
-          const write = CanvasRenderingContext2D.prototype.fillText;
-          CanvasRenderingContext2D.prototype.fillText = function (...a) {
-            window.sizes.add(parseFloat(/([\\d.]+)px/.exec(this.font)[1]));
-            return write.apply(this, a);
-          };
-        }"""
-    )
+def test_the_wheel_belongs_to_the_page_until_the_graph_has_the_focus_and_dragging_pans(graph: GraphPage) -> None:
     graph.goto(2000)
-    graph.kv("unfold").click()
-    for _ in range(8):
-        graph.kv("zoom-out").click()
-        graph.page.wait_for_timeout(60)
-    sizes = graph.page.evaluate("[...window.sizes]")
-    assert sizes
-    assert min(sizes) >= 11
+    graph.page.evaluate("document.body.style.minHeight = '4000px'")
+    graph.page.wait_for_timeout(300)
+    box, small = (graph.kv(name).bounding_box() for name in ("graph-canvas", "minimap"))
+    assert box and small
+    mouse = graph.page.mouse
+    mouse.move(box["x"] + 200, box["y"] + 150)
+    # when it has no focus, the page scrolls
+    graph.root.focus()
+    mouse.wheel(0, 120)
+    graph.page.wait_for_function("window.scrollY > 50")
+    graph.page.evaluate("window.scrollTo(0, 0)")
+    graph.page.wait_for_timeout(200)
+    # when it has, the graph does
+    graph.stage.focus()
+    before = graph.running.bounding_box()
+    mouse.wheel(0, 40)
+    graph.page.wait_for_timeout(400)
+    after = graph.running.bounding_box()
+    assert before and after
+    assert after["y"] == pytest.approx(before["y"] - 40, abs=1)
+    assert graph.page.evaluate("window.scrollY") == 0
+    # when it is dragged, others are seen, and nothing was selected
+    seen = list(graph.visible())
+    mouse.move(box["x"] + 300, box["y"] + 250)
+    mouse.down()
+    mouse.move(box["x"] + 300, box["y"] + 130, steps=4)
+    mouse.up()
+    graph.page.wait_for_timeout(300)
+    assert list(graph.visible()) != seen
+    expect(graph.root.locator('[data-kv="graph-node"][data-lit]')).to_have_count(0)
+    # the minimap leads back to the top
+    mouse.click(small["x"] + 10, small["y"] + 2)
+    expect(graph.kv("block").first).to_be_visible()
+    # and with Ctrl the wheel zooms, whoever has the focus
+    graph.root.focus()
+    mouse.move(box["x"] + 200, box["y"] + 150)
+    graph.page.keyboard.down("Control")
+    mouse.wheel(0, 100)
+    graph.page.keyboard.up("Control")
+    expect(graph.kv("zoom")).not_to_have_text("100 %")
 
 
 def chain(length: int) -> Any:
@@ -188,8 +164,7 @@ def chain(length: int) -> Any:
 
 def test_thousands_of_ops_unfolded_pan_as_quickly_as_plain_boxes(show: Show, file_of: Callable[..., Path]) -> None:
     length = 4000
-    file = file_of(chain(length), diagnosis=False)
-    graph = show(file, kind=GraphPage, width=1500, height=1000)
+    graph = show(file_of(chain(length), diagnosis=False), kind=GraphPage, width=1500, height=1000)
     graph.kv("fold").click()
     assert len(graph.heads()) <= 10
     graph.kv("unfold").click()

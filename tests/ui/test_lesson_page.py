@@ -47,7 +47,7 @@ def rows(page: Page, figure: int) -> str:
     return "".join((cell.get_attribute("data-s") or ".")[0] for cell in found)
 
 
-def test_arrows_step_forward_and_back_through_what_was_recorded(page: Page) -> None:
+def test_arrows_step_forward_and_back_through_what_was_recorded_and_it_plays(page: Page) -> None:
     # with nothing in focus, the arrows move the picture that is in view
     figure = page.locator('[data-kv="stepping"]').first
     figure.scroll_into_view_if_needed()
@@ -72,11 +72,10 @@ def test_arrows_step_forward_and_back_through_what_was_recorded(page: Page) -> N
     assert rows(page, 1) == "r" * (PROMPT + 2) + "nn" + "." * (RUNS - 4)
     page.keyboard.press("Home")
     assert rows(page, 1) == "n" * PROMPT + "n" + "." * (RUNS - 1)
-
-
-def test_what_plays_pauses_by_key_and_when_it_is_not_looked_at(page: Page) -> None:
-    figure = page.locator('[data-kv="stepping"]').first
+    # what plays pauses when it is not looked at, and by key
     figure.scroll_into_view_if_needed()
+    figure.locator('[data-kv="step-slider"]').focus()
+    page.keyboard.press("Home")
     figure.focus()
     page.keyboard.press("Space")
     expect(figure).to_have_attribute("data-frame", "2")
@@ -155,7 +154,6 @@ def test_it_is_small_short_and_fits_every_width_in_light_and_dark(browser: Brows
 
 def test_in_jupyterlab_a_picture_steps_by_keys_that_the_notebook_does_not_see(open_notebook: OpenNotebook) -> None:
     notebook = open_notebook(["from kvviz.lessons import step_blocks\nstep_blocks()", "step_blocks()"])
-    notebook.run_all()
     figures = notebook.page.locator(".kv-stepping")
     expect(figures).to_have_count(2)
     first = figures.first

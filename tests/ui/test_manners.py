@@ -30,42 +30,37 @@ def page(show: Show, story: kvviz.Trace) -> FilePage:
     return shown
 
 
-POPOVERS = [
-    ("breakpoints", "breakpoint-menu"),
-    ("help", "help-panel"),
-    ("share", "share-menu"),
-    ("fork", "fork-menu"),
-]
-
-
-@pytest.mark.parametrize("toggle, panel", POPOVERS)
-def test_what_opens_can_be_closed_in_every_usual_way(page: FilePage, toggle: str, panel: str) -> None:
-    button = page.kv(toggle).first
-    for step, way in enumerate(("button", "escape", "elsewhere", "toggle"), 701):
-        button.click()
-        expect(page.kv(panel)).to_be_visible()
-        expect(button).to_have_attribute("aria-expanded", "true")
-        # then it does not cover what opened it
-        handles = [button.element_handle(), page.kv(panel).element_handle()]
-        assert page.page.evaluate(OVERLAP, handles) == 0
-        if way == "button":
-            page.kv(panel).locator('[data-kv="close"]').click()
-        elif way == "escape":
-            page.page.keyboard.press("Escape")
-        elif way == "toggle":
+def test_what_opens_can_be_closed_in_every_usual_way(page: FilePage) -> None:
+    step = 700
+    popovers = {"breakpoints": "breakpoint-menu", "help": "help-panel", "share": "share-menu", "fork": "fork-menu"}
+    for toggle, panel in popovers.items():
+        button = page.kv(toggle).first
+        for way in ("button", "escape", "elsewhere", "toggle"):
             button.click()
-        else:
-            page.root.locator(".kv-status").click(position={"x": 5, "y": 5})
-        expect(page.kv(panel)).to_be_hidden()
-        expect(button).to_have_attribute("aria-expanded", "false")
-        if way != "elsewhere":
-            assert page.focused() == toggle
-        # and keys go on from there
-        page.page.keyboard.press("n")
-        page.expect_step(step)
+            expect(page.kv(panel)).to_be_visible()
+            expect(button).to_have_attribute("aria-expanded", "true")
+            # then it does not cover what opened it
+            handles = [button.element_handle(), page.kv(panel).element_handle()]
+            assert page.page.evaluate(OVERLAP, handles) == 0
+            if way == "button":
+                page.kv(panel).locator('[data-kv="close"]').click()
+            elif way == "escape":
+                page.page.keyboard.press("Escape")
+            elif way == "toggle":
+                button.click()
+            else:
+                page.root.locator(".kv-status").click(position={"x": 5, "y": 5})
+            expect(page.kv(panel)).to_be_hidden()
+            expect(button).to_have_attribute("aria-expanded", "false")
+            if way != "elsewhere":
+                assert page.focused() == toggle
+            # and keys go on from there
+            step += 1
+            page.page.keyboard.press("n")
+            page.expect_step(step)
 
 
-def test_escape_closes_what_is_open_before_it_clears_the_selection(page: FilePage) -> None:
+def test_escape_closes_what_is_open_before_it_clears_the_selection_and_the_focus_goes_on(page: FilePage) -> None:
     this = page.root.locator(".kv-this")
     page.root.locator('[role="tab"][data-id="steps"]').click()
     page.kv("table-row").first.click()
@@ -77,28 +72,28 @@ def test_escape_closes_what_is_open_before_it_clears_the_selection(page: FilePag
     page.page.keyboard.press("Escape")
     expect(page.kv("help-panel")).to_be_hidden()
     expect(this).to_have_text(selected)
+    # what had the focus goes, and it goes on
+    page.kv("breakpoints").click()
+    page.kv("breakpoint-missed").click()
+    page.kv("breakpoint-remove").focus()
+    page.page.keyboard.press("Enter")
+    expect(page.kv("breakpoint")).to_have_count(0)
+    assert page.page.evaluate("() => document.activeElement.closest('[data-kv=breakpoint-menu]') !== null")
+    page.page.keyboard.press("Escape")
+    assert page.focused() == "breakpoints"
 
 
-def test_tabs_name_their_panels_and_no_id_is_there_twice(page: FilePage, show: Show, story: kvviz.Trace) -> None:
+def test_tabs_name_their_panels_there_are_few_stops_and_arrows_walk_along_a_bar(page: FilePage) -> None:
     controls = page.kv("tab").evaluate_all("(tabs) => tabs.map((tab) => tab.getAttribute('aria-controls'))")
     roles = page.page.evaluate("(ids) => ids.map((id) => document.getElementById(id)?.getAttribute('role'))", controls)
     assert roles == ["tabpanel"] * len(controls) and len(set(controls)) == len(controls) > 3
-    again = show(story)
-    others = again.kv("tab").evaluate_all("(tabs) => tabs.map((tab) => tab.getAttribute('aria-controls'))")
-    assert not set(others) & set(controls)
-
-
-def test_there_are_few_tab_stops_on_every_list(page: FilePage) -> None:
     for tab in page.root.locator('[data-kv="tab"]:not([hidden])').all():
         tab.click()
-        if tab.get_attribute("aria-selected") != "true":
-            tab.click()
+        expect(tab).to_have_attribute("aria-selected", "true")
         page.page.wait_for_timeout(400)  # they are settled when nothing moves any more
         stops = page.root.evaluate(STOPS)
         assert len(stops) < 15, "\n".join(stops)
-
-
-def test_arrows_walk_along_a_bar_that_was_reached_by_the_keyboard(page: FilePage) -> None:
+    # along a bar that was reached by the keyboard
     page.root.focus()
     page.page.keyboard.press("Tab")
     assert page.focused() == "next"
@@ -112,19 +107,7 @@ def test_arrows_walk_along_a_bar_that_was_reached_by_the_keyboard(page: FilePage
     page.expect_step(702)
 
 
-def test_the_focus_is_not_lost_with_what_had_it(page: FilePage) -> None:
-    # given a breakpoint's button to remove it
-    page.kv("breakpoints").click()
-    page.kv("breakpoint-missed").click()
-    page.kv("breakpoint-remove").focus()
-    page.page.keyboard.press("Enter")
-    expect(page.kv("breakpoint")).to_have_count(0)
-    assert page.page.evaluate("() => document.activeElement.closest('[data-kv=breakpoint-menu]') !== null")
-    page.page.keyboard.press("Escape")
-    assert page.focused() == "breakpoints"
-
-
-def test_the_wheel_moves_a_list_and_at_its_end_the_page(page: FilePage) -> None:
+def test_the_wheel_moves_a_list_and_is_let_go_at_its_end_wherever_it_turns(page: FilePage) -> None:
     # given a page that is longer than the screen
     page.page.evaluate("() => { document.body.style.minHeight = '3000px'; scrollTo(0, 0); }")
     page.root.locator('[role="tab"][data-id="steps"]').click()
@@ -140,17 +123,13 @@ def test_the_wheel_moves_a_list_and_at_its_end_the_page(page: FilePage) -> None:
     page.page.wait_for_timeout(400)  # a turn of the wheel stays with what it began on for a moment
     page.page.mouse.wheel(0, 200)
     page.page.wait_for_function("() => scrollY > 0")
-
-
-def test_the_wheel_is_let_go_wherever_it_turns(page: FilePage) -> None:
-    page.page.evaluate("() => { document.body.style.minHeight = '3000px' }")
+    # over every pane, after more than any could take
     for pane in page.root.locator(".kv-pane").all():
         box = pane.bounding_box()
         if box is None or box["height"] < 12:
             continue
         page.page.evaluate("() => scrollTo(0, 0)")
         page.page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
-        # when: more than any pane could take
         for _ in range(12):
             page.page.mouse.wheel(0, 4000)
         page.page.wait_for_timeout(500)
@@ -167,14 +146,8 @@ SAVED = "() => !window.jupyterapp.shell.currentWidget.context.model.dirty"
 COUNT = "() => window.jupyterapp.shell.currentWidget.content.widgets[0].model.executionCount"
 
 
-@pytest.fixture
-def debugger(open_notebook: OpenNotebook) -> DebuggerPage:
-    notebook = open_notebook([CELL, "1 + 1"])
-    notebook.run_all()
-    return DebuggerPage(notebook)
-
-
-def test_shortcuts_of_jupyterlab_work_while_the_page_has_the_focus(debugger: DebuggerPage) -> None:
+def test_shortcuts_and_the_wheel_of_jupyterlab_work_while_the_page_has_the_focus(open_notebook: OpenNotebook) -> None:
+    debugger = DebuggerPage(open_notebook([CELL, "1 + 1"]))
     page = debugger.notebook.page
     debugger.press("n")
     debugger.expect_step(0)
@@ -206,23 +179,17 @@ def test_shortcuts_of_jupyterlab_work_while_the_page_has_the_focus(debugger: Deb
     debugger.kv("next").focus()
     page.keyboard.press("Shift+Enter")
     page.wait_for_function(f"(before) => ({COUNT})() !== before", arg=before)
-
-
-def test_the_wheel_goes_on_through_the_notebook(debugger: DebuggerPage) -> None:
-    # given a notebook that can scroll
-    page = debugger.notebook.page
+    # the wheel goes on through a notebook that can scroll
     page.evaluate(
         """() => { const last = window.jupyterapp.shell.currentWidget.content.widgets[1];
           last.node.style.minHeight = "3000px"; }"""
     )
-    top = debugger.root.bounding_box()
+    below = "([root, top]) => root.getBoundingClientRect().top < top - 1"
     for part in ("sentence", "goto"):
         debugger.kv(part).hover()
+        top = debugger.root.evaluate("(root) => root.getBoundingClientRect().top")
         page.mouse.wheel(0, 120)
-        page.wait_for_function(
-            "([root, top]) => root.getBoundingClientRect().top < top - 1",
-            arg=[debugger.root.element_handle(), top["y"]] if top else [],
-        )
+        page.wait_for_function(below, arg=[debugger.root.element_handle(), top])
         page.mouse.wheel(0, -120)
         page.wait_for_timeout(300)
 

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import expect
 
 import kvviz
 from kvviz.smollm2 import convert
 from tests.smollm2.tiny import Tiny, write_tiny
 from tests.ui import pace
+from tests.ui.conftest import Show
 from tests.ui.memory_map import MapPage, number
 
 pytestmark = pytest.mark.ui
@@ -43,105 +42,76 @@ PAN = """async (root, count) => {
 ZOOM = PAN.replace("shiftKey: true, deltaY: i % 60 < 30 ? 25 : -25", "ctrlKey: true, deltaY: i % 40 < 20 ? -40 : 40")
 
 
-class Shown(NamedTuple):
-    trace: Any
-    file: Path
-
-
-Show = Callable[..., MapPage]
-
-
-def told(trace: Any, folder: Path) -> Shown:
-    trace.to_html(folder / "trace.html")
-    return Shown(trace, folder / "trace.html")
-
-
-def decoded(model: str, folder: Path, tokens: int) -> Shown:
+@pytest.fixture(scope="module")
+def story() -> kvviz.Trace:
     words = json.loads((STORY / "vocab.json").read_text("utf-8"))
-    graph = kvviz.load(STORY / model / "model.onnx")
-    return told(kvviz.decode(graph, WORDS, tokens, tokenizer=words, progress=False), folder)
-
-
-@pytest.fixture(scope="module")
-def story(tmp_path_factory: pytest.TempPathFactory) -> Shown:
-    return decoded("concat", tmp_path_factory.mktemp("story"), 5)
-
-
-@pytest.fixture(scope="module")
-def layers(tmp_path_factory: pytest.TempPathFactory) -> Shown:
-    """30 layers, like SmolLM2, and 20,000 storages."""
-    folder = tmp_path_factory.mktemp("layers")
-    convert(folder / "model", "concat", write_tiny(folder / "tiny.gguf", Tiny(layers=30)))
-    graph = kvviz.load(folder / "model" / "model.onnx")
-    return told(kvviz.decode(graph, [5, 6, 7, 8, 9, 10, 11, 12], 30, progress=False), folder)
+    return kvviz.decode(kvviz.load(STORY / "concat" / "model.onnx"), WORDS, 5, tokenizer=words, progress=False)
 
 
 @pytest.fixture
-def show(browser: Browser) -> Iterator[Show]:
-    with ExitStack() as pages:
-
-        def one(file: Path, **how: Any) -> MapPage:
-            page = MapPage(browser, file, **how)
-            pages.callback(page.close)
-            return page
-
-        yield one
+def page(show: Show, story: kvviz.Trace) -> MapPage:
+    shown: MapPage = show(story, f"#step={len(story.steps) - 1}", kind=MapPage)
+    expect(shown.view).to_have_count(0)
+    return shown.open()
 
 
 def buffers(trace: Any) -> list[Any]:
     return [s for s in trace.storages if s.origin != "weights" and s.capacity and s.born < len(trace.log)]
 
 
-def test_it_opens_with_every_buffer_and_the_weights_as_one_number(show: Show, story: Shown) -> None:
-    page = show(story.file)
-    expect(page.view).to_have_count(0)
-    page.open()
-    count = len(buffers(story.trace))
+def test_it_opens_with_every_buffer_and_keys_walk_from_one_to_the_next(page: MapPage, story: kvviz.Trace) -> None:
+    count = len(buffers(story))
     assert int(page.view.get_attribute("data-drawn") or 0) == count
     expect(page.root.locator(".kv-map-head")).to_contain_text(f"{count:,} buffers above 586 kB of weights")
     words = page.root.locator(".kv-map-words span").all_inner_texts()
-    assert words == [run.text.strip() for run in story.trace.runs]
+    assert words == [run.text.strip() for run in story.runs]
+    stops = page.root.locator(".kv-space :is(button, select, [tabindex]):not([tabindex='-1']):visible")
+    # the tools as one stop, the map, and the list beside it: also when the page has settled which buttons are stops
+    page.page.wait_for_timeout(500)
+    assert stops.evaluate_all("(all) => all.map((one) => one.dataset.kv)") == ["map-sort", "memory-map", "map-list"]
+    page.view.focus()
+    at, seen = page.step, []
+    for key in ("ArrowDown", "ArrowLeft", "ArrowUp", "ArrowLeft"):
+        page.page.keyboard.press(key)
+        expect(page.tip).to_be_visible()
+        seen.append(page.tip.locator("b").inner_text())
+    assert len(set(seen)) == 4
+    assert page.step == at
+    chosen = story.storages[number(seen[-1])]
+    expect(page.kv("inspector")).to_contain_text(f"B{chosen.id}")
+    page.page.keyboard.press("Enter")
+    page.expect_step(max(chosen.born, 0))
+    for colour, expected in {"owner": "cache", "cache": "0.key", "op": "MatMul", "size": "≤"}.items():
+        page.kv("map-colour").select_option(colour)
+        expect(page.root.locator(".kv-map-legend")).to_contain_text(expected)
 
 
-def test_a_brushed_window_tells_its_peak_and_leads_there(show: Show, story: Shown) -> None:
-    page = show(story.file).open()
-    live = [row.live for row in story.trace.log]
+def test_a_brushed_window_tells_its_peak_and_is_moved_on_the_timeline(page: MapPage, story: kvviz.Trace) -> None:
+    live = [row.live for row in story.log]
     at = page.step
     page.brush(900, 1300)
     first, last = page.window
-    assert abs(first - 900) < 8
-    assert abs(last - 1300) < 8
+    assert abs(first - 900) < 8 and abs(last - 1300) < 8
     assert page.step == at
     peak = live.index(max(live[first : last + 1]), first)
     expect(page.kv("range-peak")).to_have_text(f"{live[peak] / 1000:.0f} kB at step {peak:,}")
     page.kv("range-peak").click()
-    expect(page.root).to_have_attribute("data-step", str(peak))
-    # and the list has what lives in the window
+    page.expect_step(peak)
+    # the list has what lives in the window
     expect(page.root.locator(".kv-map-list h4")).to_have_text("Longest-lived of the window")
-    ids = [int(row.get_attribute("data-id") or 0) for row in page.kv("map-row").all()]
-    alive = {s.id for s in buffers(story.trace) if s.born <= last and (s.freed is None or s.freed >= first)}
-    assert ids
-    assert set(ids) <= alive
-    # and it can be forgotten
-    page.kv("range-clear").click()
-    expect(page.kv("range")).to_be_hidden()
-
-
-def test_the_window_is_moved_on_the_timeline_and_takes_the_map_along(show: Show, story: Shown) -> None:
-    page = show(story.file).open()
-    page.brush(900, 1300)
+    ids = {int(row.get_attribute("data-id") or 0) for row in page.kv("map-row").all()}
+    assert ids and ids <= {s.id for s in buffers(story) if s.born <= last and (s.freed is None or s.freed >= first)}
+    # the map goes to it, and along with it
     page.kv("map-zoom-window").click()
-    first, last = page.window
     expect(page.view).to_have_attribute("data-range", f"{first:.1f} {last + 1:.1f}")
     plot = page.kv("timeline").bounding_box()
     grip = page.root.locator('[data-kv="window-part"][data-part="move"]').bounding_box()
-    assert plot
-    assert grip
+    assert plot and grip
     page.page.mouse.move(grip["x"] + grip["width"] / 2, grip["y"] + 3)
     page.page.mouse.down()
     page.page.mouse.move(grip["x"] + grip["width"] / 2 + plot["width"] / 4, grip["y"] + 3, steps=6)
     page.page.mouse.up()
-    quarter = len(story.trace.log) / 4
+    quarter = len(story.log) / 4
     assert abs(page.window[0] - first - quarter) < 12
     assert page.window[1] - page.window[0] == last - first
     page.page.wait_for_function(
@@ -155,10 +125,18 @@ def test_the_window_is_moved_on_the_timeline_and_takes_the_map_along(show: Show,
     page.page.mouse.move(side["x"] + 3 - plot["width"] / 20, side["y"] + 20, steps=4)
     page.page.mouse.up()
     assert page.window[1] - page.window[0] < last - first - 80
+    # and it can be forgotten
+    page.kv("range-clear").click()
+    expect(page.kv("range")).to_be_hidden()
 
 
-def test_a_map_that_is_zoomed_under_a_pointer_at_rest_tells_what_is_under_it_now(show: Show, story: Shown) -> None:
-    page = show(story.file).open()
+def test_the_map_is_zoomed_under_a_pointer_at_rest_and_by_the_wheel_with_ctrl_alone(page: MapPage) -> None:
+    turn = """(view, how) => {
+      const event = new WheelEvent("wheel", { bubbles: true, cancelable: true, deltaY: -120, clientX: 500, ...how });
+      return view.dispatchEvent(event);
+    }"""
+    # with Shift there is nothing to move while all is seen
+    assert [page.view.evaluate(turn, how) for how in ({}, {"shiftKey": True})] == [True, True]
     page.point(1500, 12)
     expect(page.tip).to_be_visible()
     before = page.tip.text_content()
@@ -177,66 +155,19 @@ def test_a_map_that_is_zoomed_under_a_pointer_at_rest_tells_what_is_under_it_now
     page.page.mouse.move(at, foot)
     expect(page.tip).to_be_visible()
     expect(page.tip).to_have_text(after)
-
-
-def test_keys_walk_from_buffer_to_buffer_and_go_to_where_one_was_made(show: Show, story: Shown) -> None:
-    page = show(story.file, address=f"#step={len(story.trace.steps) - 1}").open()
-    stops = page.root.locator(".kv-space :is(button, select, [tabindex]):not([tabindex='-1']):visible")
-    # the tools as one stop, the map, and the list beside it: also when the page has settled which buttons are stops
-    page.page.wait_for_timeout(500)
-    assert stops.evaluate_all("(all) => all.map((one) => one.dataset.kv)") == ["map-sort", "memory-map", "map-list"]
-    page.view.focus()
-    at, seen = page.step, []
-    for key in ("ArrowDown", "ArrowLeft", "ArrowUp", "ArrowLeft"):
-        page.page.keyboard.press(key)
-        expect(page.tip).to_be_visible()
-        seen.append(page.tip.locator("b").inner_text())
-    assert len(set(seen)) == 4
-    assert page.step == at
-    chosen = story.trace.storages[number(seen[-1])]
-    expect(page.kv("inspector")).to_contain_text(f"B{chosen.id}")
-    page.page.keyboard.press("Enter")
-    expect(page.root).to_have_attribute("data-step", str(max(chosen.born, 0)))
-    page.page.keyboard.press("+")
-    page.page.wait_for_function(
-        "(view) => view.dataset.range.split(' ')[1] - view.dataset.range.split(' ')[0] < 1400",
-        arg=page.view.element_handle(),
-    )
-
-
-def test_the_wheel_belongs_to_the_page_unless_ctrl_is_held(show: Show, story: Shown) -> None:
-    page = show(story.file).open()
-    turn = """(view, how) => {
-      const event = new WheelEvent("wheel", { bubbles: true, cancelable: true, deltaY: -120, clientX: 500, ...how });
-      return view.dispatchEvent(event);
-    }"""
-    whole = page.range
-    assert page.view.evaluate(turn, {})
-    assert page.view.evaluate(turn, {"shiftKey": True})  # nothing to move while all is seen
+    near = page.range[1] - page.range[0]
     assert not page.view.evaluate(turn, {"ctrlKey": True})
-    page.page.wait_for_function("(view) => parseFloat(view.dataset.range) > 0", arg=page.view.element_handle())
-    assert page.range[1] - page.range[0] < whole[1] - whole[0]
+    page.wait_for_range(near * 0.95)
 
 
-def test_every_colouring_has_a_legend(show: Show, tmp_path: Path) -> None:
-    page = show(decoded("gqa", tmp_path, 3).file).open()
-    for colour, expected in {"owner": "cache", "cache": "0.key", "op": "MatMul", "size": "≤"}.items():
-        page.kv("map-colour").select_option(colour)
-        expect(page.root.locator(".kv-map-legend")).to_contain_text(expected)
-        page.kv("map-row").nth(1).click()
-        expect(page.kv("inspector")).to_contain_text("B")
-
-
-@pytest.mark.parametrize("width", [1500, 1100, 800])
-def test_it_fills_the_height_it_is_given_and_gives_way_to_the_curve(show: Show, story: Shown, width: int) -> None:
-    page = show(story.file, width=width).open()
-    for pane, least in ((300, 160), (200, 60)):
-        page.root.locator(".kv-app").evaluate(f"(app) => app.style.setProperty('--kv-map', '{pane}px')")
-        page.page.wait_for_timeout(60)
-        assert page.box.height >= least
-        assert page.box.width > 0.5 * (width - 400)
-    page.root.locator(".kv-app").evaluate("(app) => app.style.setProperty('--kv-map', '110px')")
-    assert page.box.height >= 60
+def test_it_fills_the_height_it_is_given_and_gives_way_to_the_curve(page: MapPage) -> None:
+    for width in (1500, 1100, 800):
+        page.page.set_viewport_size({"width": width, "height": 900})
+        for pane, least in ((300, 160), (200, 60), (110, 60)):
+            page.root.locator(".kv-app").evaluate(f"(app) => app.style.setProperty('--kv-map', '{pane}px')")
+            page.page.wait_for_timeout(60)
+            assert page.box.height >= least
+            assert page.box.width > 0.5 * (width - 400)
     # then the curve takes its place, and leads back to it
     page.kv("open-map").click()
     expect(page.view).to_be_hidden()
@@ -244,9 +175,11 @@ def test_it_fills_the_height_it_is_given_and_gives_way_to_the_curve(show: Show, 
     expect(page.view).to_be_visible()
 
 
-def test_moving_twenty_thousand_storages_is_fast(show: Show, layers: Shown) -> None:
-    page = show(layers.file).open()
-    assert len(buffers(layers.trace)) >= 20_000
-    assert int(page.view.get_attribute("data-drawn") or 0) == len(buffers(layers.trace))
+def test_moving_twenty_thousand_storages_of_thirty_layers_is_fast(show: Show, tmp_path: Path) -> None:
+    convert(tmp_path / "model", "concat", write_tiny(tmp_path / "tiny.gguf", Tiny(layers=30)))
+    graph = kvviz.load(tmp_path / "model" / "model.onnx")
+    trace = kvviz.decode(graph, [5, 6, 7, 8, 9, 10, 11, 12], 30, progress=False)
+    page = show(trace, kind=MapPage).open()
+    assert int(page.view.get_attribute("data-drawn") or 0) == len(buffers(trace)) >= 20_000
     for script in (PAN, ZOOM):
         assert pace.cost_of(page.root, script, 120) < MOVE

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
-
 import pytest
 from playwright.sync_api import expect
 
@@ -14,18 +11,12 @@ from tests.ui.filepage import FilePage
 
 pytestmark = pytest.mark.ui
 
-MODELS = Path(__file__).resolve().parents[2] / "assets" / "models"
 COPIES = "op:Concat layer:1 copied>0"
 
 
-@pytest.fixture(scope="module")
-def trace() -> kvviz.Trace:
-    return kvviz.decode(kvviz.load(MODELS / "o01_optimum_llama" / "model.onnx"), [5, 17, 33], 4, progress=False)
-
-
 @pytest.fixture
-def page(show: Show, trace: kvviz.Trace) -> FilePage:
-    shown: FilePage = show(trace, "#step=0", width=1500, height=950)
+def page(show: Show, llama: kvviz.Trace) -> FilePage:
+    shown: FilePage = show(llama, "#step=0", width=1500, height=950)
     shown.kv("tab", id="steps").click()
     expect(shown.root.locator(".kv-steps [data-kv=table-row]").first).to_be_visible()
     return shown
@@ -58,8 +49,10 @@ def dark(page: FilePage) -> int:
     return count
 
 
-def test_a_query_filters_the_table_and_enter_goes_from_hit_to_hit(page: FilePage, trace: kvviz.Trace) -> None:
-    found = list(trace.find(COPIES).numbers)
+def test_a_query_filters_the_table_marks_the_graph_and_enter_goes_from_hit_to_hit(
+    page: FilePage, llama: kvviz.Trace
+) -> None:
+    found = list(llama.find(COPIES).numbers)
     assert len(found) > 5
     before = dark(page)
     ask(page, COPIES)
@@ -75,14 +68,34 @@ def test_a_query_filters_the_table_and_enter_goes_from_hit_to_hit(page: FilePage
     page.kv("query").press("Escape")
     expect(page.kv("query-count")).to_have_text("")
     assert dark(page) == before
+    # the graph shows which of its ops the query finds
+    names = {llama.steps[int(number)].node for number in found}
+    expect(page.root.locator("[data-hit]")).to_have_count(0)
+    page.kv("unfold").click()
+    picture = "(canvas) => canvas.toDataURL()"
+    ask(page, COPIES)
+    expect(page.root.locator("[data-hit]")).to_have_count(len(names))
+    # then they are those, and the canvas shows it
+    told = page.root.locator("[data-hit]").evaluate_all("(nodes) => nodes.map((node) => node.ariaLabel)")
+    assert {label.split(", ")[0].split(" ", 1)[1] for label in told} == names
+    first = int(found[0])
+    page.goto(first)
+    page.page.wait_for_timeout(400)
+    marked = page.kv("graph-canvas").evaluate(picture)
+    # and no longer when nothing is asked
+    ask(page, "")
+    expect(page.root.locator("[data-hit]")).to_have_count(0)
+    page.page.wait_for_timeout(400)
+    assert page.kv("graph-canvas").evaluate(picture) != marked
 
 
-def test_a_click_on_a_row_selects_and_the_number_or_two_clicks_move(page: FilePage) -> None:
-    expect(page.root).to_have_attribute("data-step", re.compile(r"\d+"))
+def test_a_row_selects_its_number_or_two_clicks_move_and_the_palette_runs_commands(
+    page: FilePage, llama: kvviz.Trace
+) -> None:
     ask(page, "op:MatMul step>100 limit:9")
     expect(page.kv("query-count")).to_have_text("9 hits")
     expect(page.root.locator(".kv-steps [data-kv=step-link]")).to_have_count(9)
-    start = int(page.root.get_attribute("data-step") or 0)
+    start = page.step
     numbers = rows(page)
     row = page.root.locator(".kv-steps [data-kv=table-row]")
     row.nth(1).locator(".kv-op").click()
@@ -96,9 +109,7 @@ def test_a_click_on_a_row_selects_and_the_number_or_two_clicks_move(page: FilePa
     page.page.keyboard.press("ArrowDown")
     page.page.keyboard.press("Enter")
     page.expect_step(numbers[5])
-
-
-def test_the_palette_runs_commands_goes_to_steps_and_asks(page: FilePage, trace: kvviz.Trace) -> None:
+    # the palette
     page.root.focus()
     page.page.keyboard.press("Control+k")
     box = page.kv("palette-input")
@@ -120,7 +131,7 @@ def test_the_palette_runs_commands_goes_to_steps_and_asks(page: FilePage, trace:
     box.fill(COPIES)
     box.press("Enter")
     expect(page.kv("query")).to_have_value(COPIES)
-    page.expect_step(trace.find(COPIES).numbers[0])
+    page.expect_step(llama.find(COPIES).numbers[0])
     page.page.keyboard.press("Control+k")
     page.page.keyboard.press("ArrowDown")
     expect(page.kv("palette-entry").nth(1)).to_have_attribute("aria-selected", "true")
@@ -152,25 +163,3 @@ def test_an_answer_that_comes_late_does_not_undo_what_was_written_since(page: Fi
     expect(page.kv("query-count")).not_to_be_empty()
     assert page.kv("query").evaluate(LATE) == [""] * 12
     expect(page.kv("query-count")).to_be_empty()
-
-
-def test_the_graph_shows_which_of_its_ops_the_query_finds(page: FilePage, trace: kvviz.Trace) -> None:
-    found = trace.find(COPIES).numbers
-    names = {trace.steps[int(number)].node for number in found}
-    expect(page.root.locator("[data-hit]")).to_have_count(0)
-    page.kv("unfold").click()
-    picture = "(canvas) => canvas.toDataURL()"
-    ask(page, COPIES)
-    expect(page.root.locator("[data-hit]")).to_have_count(len(names))
-    # then they are those, and the canvas shows it
-    told = page.root.locator("[data-hit]").evaluate_all("(nodes) => nodes.map((node) => node.ariaLabel)")
-    assert {label.split(", ")[0].split(" ", 1)[1] for label in told} == names
-    first = int(found[0])
-    page.goto(first)
-    page.page.wait_for_timeout(400)
-    marked = page.kv("graph-canvas").evaluate(picture)
-    # and no longer when nothing is asked
-    ask(page, "")
-    expect(page.root.locator("[data-hit]")).to_have_count(0)
-    page.page.wait_for_timeout(400)
-    assert page.kv("graph-canvas").evaluate(picture) != marked

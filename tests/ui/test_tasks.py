@@ -1,28 +1,23 @@
-"""Twenty questions that people ask a recording, each counted in clicks; those here need no kernel.
-
-What needs one (another ready op, another policy, a fix) is asked in `test_tasks_live`.
-"""
+"""Questions that people ask a recording, each counted in clicks; those that need a kernel are in `test_lanes`."""
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from onnx import parser
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import expect
 
 import kvviz
-from kvviz.report.explain import explain
 from kvviz.smollm2 import convert
 from kvviz.trace.units import size
 from tests.decode.small import small
 from tests.smollm2.tiny import Tiny, write_tiny
-from tests.ui.filepage import FilePage
+from tests.ui.conftest import Show
 from tests.ui.hand import Hand
-from tests.ui.test_device_lanes import recorded
 
 pytestmark = pytest.mark.ui
 
@@ -39,30 +34,6 @@ LOOP = """<ir_version: 10, opset_import: ["" : 21]> turns (float[4] x, int64 n, 
                         else_branch = begin () => (float[4] d) { d = Abs (a) }> }>
     y = Sqrt (last) }"""
 
-# How many clicks each question takes. The three with a kernel are asserted in `test_tasks_live`.
-CLICKS = {
-    "why_an_op_of_layer_3_is_not_in_place": 1,
-    "what_the_peak_consists_of": 1,
-    "the_cache_row_written_at_token_5": 1,
-    "on_to_a_concat_that_copies_past_rows": 1,
-    "one_step_back": 1,
-    "another_ready_op_and_undo": 2,
-    "ideal_against_rten": 2,
-    "a_fix_before_and_after": 2,
-    "the_longest_lived_buffer": 2,
-    "an_op_by_name": 1,
-    "token_7": 1,
-    "into_an_if_and_into_iteration_17_of_its_loop": 2,
-    "values_and_the_first_nan": 2,
-    "a_picture_and_markdown": 3,
-    "the_file_without_a_kernel_at_my_step": 2,
-    "what_only_the_order_of_a_ggml_graph_keeps": 1,
-    "which_tensor_of_a_device_leaked_and_which_line_made_it": 1,
-    "the_first_difference_to_rten": 1,
-    "who_holds_a_buffer_until_when": 2,
-    "what_was_copied_at_token_200_of_512": 1,
-}
-
 
 def layers(folder: Path) -> kvviz.Trace:
     """SmolLM2's graph with six layers and small weights."""
@@ -74,11 +45,6 @@ def turns(_: Path) -> kvviz.Trace:
     """A Loop with an If inside."""
     inputs = {"x": np.full(4, 2.0, np.float32), "n": np.int64(TURNS), "less": np.ones(1, np.float32)}
     return kvviz.run(kvviz.load(parser.parse_model(LOOP)), inputs)
-
-
-def llama_cpp(_: Path) -> kvviz.Trace:
-    made: kvviz.Trace = kvviz.ggml.load(sorted((MODELS / "llama_cpp").glob("*.jsonl.gz"))[0]).graphs[-1].trace
-    return made
 
 
 def policies(_: Path) -> kvviz.Comparison:
@@ -94,44 +60,23 @@ def storyteller(_: Path) -> kvviz.Trace:
 RECORDINGS: dict[str, tuple[Callable[[Path], kvviz.Trace | kvviz.Comparison], str]] = {
     "layers": (layers, f"#step={START}"),
     "turns": (turns, ""),
-    "llama_cpp": (llama_cpp, ""),
-    "device": (lambda _: recorded(4), ""),
     "policies": (policies, ""),
     "storyteller": (storyteller, ""),
 }
-Made = Callable[[str], tuple[kvviz.Trace | kvviz.Comparison, Path]]
+Task = Callable[[Hand, Any], None]
+# By recording, what is asked of it and how many clicks that takes.
+TASKS: dict[str, list[tuple[int, Task]]] = {name: [] for name in RECORDINGS}
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
-    """Record and export each once."""
-    known: dict[str, tuple[kvviz.Trace | kvviz.Comparison, Path]] = {}
+def asked(of: str, clicks: int) -> Callable[[Task], Task]:
+    def listed(task: Task) -> Task:
+        TASKS[of].append((clicks, task))
+        return task
 
-    def one(name: str) -> tuple[kvviz.Trace | kvviz.Comparison, Path]:
-        if name not in known:
-            folder = tmp_path_factory.mktemp("tasks")
-            trace = RECORDINGS[name][0](folder)
-            path = folder / f"{name}.html"
-            if isinstance(trace, kvviz.Comparison):
-                trace.to_html(path)
-            else:
-                trace.to_html(path, values="200 kB" if name in ("layers", "turns") else None)
-            known[name] = trace, path
-        return known[name]
-
-    return one
+    return listed
 
 
-@pytest.fixture
-def asked(
-    browser: Browser, made: Made, request: pytest.FixtureRequest
-) -> Iterator[tuple[Hand, kvviz.Trace | kvviz.Comparison]]:
-    trace, file = made(request.param)
-    page = FilePage(browser, file, RECORDINGS[request.param][1], width=1500)
-    yield Hand(page.page), trace
-    page.close()
-
-
+@asked("layers", clicks=1)
 def why_an_op_of_layer_3_is_not_in_place(hand: Hand, trace: kvviz.Trace) -> None:
     query = "layer:3 is:missed sort:-missed"
     hand.ask(query)
@@ -143,16 +88,7 @@ def why_an_op_of_layer_3_is_not_in_place(hand: Hand, trace: kvviz.Trace) -> None
         expect(shown).to_have_attribute("data-id", reason.code)
 
 
-def what_the_peak_consists_of(hand: Hand, trace: kvviz.Trace) -> None:
-    peak = explain(trace).peak
-    found = hand.root.locator('.kv-found > [data-kind="peak"] [data-kv="finding"]')
-    hand.click(found)
-    hand.expect_step(peak.step or 0)
-    assert "weights" in peak.groups
-    for name, nbytes in peak.groups.items():
-        expect(found).to_contain_text(f"{name} {size(nbytes)}")
-
-
+@asked("layers", clicks=1)
 def the_cache_row_written_at_token_5(hand: Hand, trace: kvviz.Trace) -> None:
     hand.ask("token:5 op:Concat cache:0.key")
     cache = trace.caches[0]
@@ -163,6 +99,7 @@ def the_cache_row_written_at_token_5(hand: Hand, trace: kvviz.Trace) -> None:
     assert trace.runs[5].first <= hand.step < trace.runs[5].last
 
 
+@asked("layers", clicks=1)
 def on_to_a_concat_that_copies_past_rows(hand: Hand, trace: kvviz.Trace) -> None:
     query = "op:Concat cache:* copied>0"
     hand.ask(query)
@@ -173,11 +110,7 @@ def on_to_a_concat_that_copies_past_rows(hand: Hand, trace: kvviz.Trace) -> None
     assert any(step.op_type == "Concat" and step.copied for step in trace.steps[START:found])
 
 
-def one_step_back(hand: Hand, trace: kvviz.Trace) -> None:
-    hand.click(hand.kv("back"))
-    hand.expect_step(START - 1)
-
-
+@asked("layers", clicks=2)
 def the_longest_lived_buffer(hand: Hand, trace: kvviz.Trace) -> None:
     hand.click(hand.kv("open-map"))
     hand.click(hand.kv("map-row").first)
@@ -185,17 +118,20 @@ def the_longest_lived_buffer(hand: Hand, trace: kvviz.Trace) -> None:
     expect(hand.inspector).to_contain_text(f"lives{max(ages):,} steps")
 
 
+@asked("layers", clicks=1)
 def an_op_by_name(hand: Hand, trace: kvviz.Trace) -> None:
     hand.ask("lm_head op:MatMul")
     hand.expect_step(int(next(n for n in trace.find("lm_head op:MatMul").numbers if n > START)))
 
 
+@asked("layers", clicks=1)
 def token_7(hand: Hand, trace: kvviz.Trace) -> None:
     hand.click(hand.kv("story-word", id=7))
     expect(hand.kv("decode-slider")).to_have_value("7")
     expect(hand.kv("step-number")).to_contain_text("decode step 7")
 
 
+@asked("turns", clicks=2)
 def into_an_if_and_into_iteration_17_of_its_loop(hand: Hand, trace: kvviz.Trace) -> None:
     branch = [step.index for step in trace.steps if step.op_type == "Sub"]
     hand.goto(branch[0] - 1)
@@ -208,6 +144,7 @@ def into_an_if_and_into_iteration_17_of_its_loop(hand: Hand, trace: kvviz.Trace)
     expect(hand.root.locator(".kv-crumbs")).to_contain_text("then_branch")
 
 
+@asked("turns", clicks=2)
 def values_and_the_first_nan(hand: Hand, trace: kvviz.Trace) -> None:
     hand.click(hand.kv("tab", id="values"))
     hand.click(hand.kv("first", id="NaN").locator('[data-kv="step-link"]'))
@@ -217,42 +154,7 @@ def values_and_the_first_nan(hand: Hand, trace: kvviz.Trace) -> None:
     expect(hand.inspector).to_contain_text("Sqrt")
 
 
-def a_picture_and_markdown(hand: Hand, trace: kvviz.Trace) -> None:
-    hand.click(hand.root.locator('.kv-bar [data-kv="share"]'))
-    with hand.root.page.expect_download() as saved:
-        hand.click(hand.kv("share-png-save"))
-    assert Path(saved.value.path()).read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
-    with hand.root.page.expect_download() as saved:
-        hand.click(hand.kv("share-step-save"))
-    assert Path(saved.value.path()).read_text("utf-8") == trace.to_markdown(START)
-
-
-def the_file_without_a_kernel_at_my_step(hand: Hand, trace: kvviz.Trace) -> None:
-    hand.goto(START + 5)
-    hand.click(hand.root.locator('.kv-bar [data-kv="share"]'))
-    with hand.root.page.expect_download() as saved:
-        hand.click(hand.kv("share-html"))
-    again = Path(saved.value.path()).with_suffix(".html")
-    Path(saved.value.path()).rename(again)
-    page = FilePage(hand.root.page.context.browser or pytest.fail("no browser"), again)
-    page.expect_step(START + 5)
-    page.close()
-
-
-def what_only_the_order_of_a_ggml_graph_keeps(hand: Hand, trace: kvviz.Trace) -> None:
-    found = kvviz.hazards(trace)
-    hand.click(hand.root.locator('.kv-found > [data-kind="hidden"] [data-kv="finding"]'))
-    hand.expect_step(min(hazard.second for hazard in found))
-    expect(hand.kv("pair-sentence")).to_have_text(min(found, key=lambda hazard: hazard.second).sentence)
-
-
-def which_tensor_of_a_device_leaked_and_which_line_made_it(hand: Hand, trace: kvviz.Trace) -> None:
-    leak = hand.root.locator('.kv-clock-warning[data-code="LEAK"]', has_text="'cache'")
-    expect(leak.locator("code")).to_contain_text("test_device_lanes.py")
-    hand.click(leak.locator('[data-kv="mark"]'))
-    hand.expect_step(len(trace.steps) - 1)
-
-
+@asked("policies", clicks=1)
 def the_first_difference_to_rten(hand: Hand, both: kvviz.Comparison) -> None:
     rten = hand.kv("lane").nth(1)
     expect(rten).to_contain_text("rten")
@@ -262,6 +164,7 @@ def the_first_difference_to_rten(hand: Hand, both: kvviz.Comparison) -> None:
     hand.expect_step(first.step)
 
 
+@asked("layers", clicks=2)
 def who_holds_a_buffer_until_when(hand: Hand, trace: kvviz.Trace) -> None:
     hand.ask(f"B{BUFFER}")
     hand.click(hand.inspector.locator(f'[data-kv="buffer"][data-id="{BUFFER}"]').first)
@@ -272,6 +175,7 @@ def who_holds_a_buffer_until_when(hand: Hand, trace: kvviz.Trace) -> None:
     expect(hand.inspector).to_contain_text(f"freedstep {storage.freed:,}")
 
 
+@asked("storyteller", clicks=1)
 def what_was_copied_at_token_200_of_512(hand: Hand, trace: kvviz.Trace) -> None:
     run = trace.runs[200]
     assert len(trace.runs) == 512 and run.first == run.last and run.bytes_copied > 0
@@ -280,40 +184,15 @@ def what_was_copied_at_token_200_of_512(hand: Hand, trace: kvviz.Trace) -> None:
     expect(hand.kv("total", id="copied").locator("dd").first).to_have_text(size(run.bytes_copied))
 
 
-TASKS: dict[Callable[..., None], str] = {
-    why_an_op_of_layer_3_is_not_in_place: "layers",
-    what_the_peak_consists_of: "layers",
-    the_cache_row_written_at_token_5: "layers",
-    on_to_a_concat_that_copies_past_rows: "layers",
-    one_step_back: "layers",
-    the_longest_lived_buffer: "layers",
-    an_op_by_name: "layers",
-    token_7: "layers",
-    into_an_if_and_into_iteration_17_of_its_loop: "turns",
-    values_and_the_first_nan: "turns",
-    a_picture_and_markdown: "layers",
-    the_file_without_a_kernel_at_my_step: "layers",
-    what_only_the_order_of_a_ggml_graph_keeps: "llama_cpp",
-    which_tensor_of_a_device_leaked_and_which_line_made_it: "device",
-    the_first_difference_to_rten: "policies",
-    who_holds_a_buffer_until_when: "layers",
-    what_was_copied_at_token_200_of_512: "storyteller",
-}
-
-
-@pytest.mark.parametrize(
-    ("asked", "task"), [(on, task) for task, on in TASKS.items()], ids=[t.__name__ for t in TASKS], indirect=["asked"]
-)
-def test_a_question_takes_as_many_clicks_as_it_is_listed_with(
-    asked: tuple[Hand, kvviz.Trace], task: Callable[[Hand, kvviz.Trace], None]
-) -> None:
-    hand, trace = asked
-    task(hand, trace)
-    print(hand.told(task.__name__))
-    assert hand.clicks == CLICKS[task.__name__]
-
-
-def test_twenty_questions_take_one_click_in_the_median_and_none_takes_more_than_three() -> None:
-    assert len(CLICKS) == 20 and {task.__name__ for task in TASKS} < set(CLICKS)
-    assert statistics.median(CLICKS.values()) <= 1
-    assert max(CLICKS.values()) <= 3
+@pytest.mark.parametrize("name", RECORDINGS)
+def test_a_question_takes_as_many_clicks_as_it_is_listed_with(show: Show, tmp_path: Path, name: str) -> None:
+    record, address = RECORDINGS[name]
+    trace, file = record(tmp_path), tmp_path / "page.html"
+    if isinstance(trace, kvviz.Comparison):
+        trace.to_html(file)
+    else:
+        trace.to_html(file, values="200 kB" if name in ("layers", "turns") else None)
+    for clicks, task in TASKS[name]:
+        hand = Hand(show(file, address, width=1500).page)
+        task(hand, trace)
+        assert hand.clicks == clicks <= 3, task.__name__

@@ -40,23 +40,17 @@ def told_runs(debugger: Debugger) -> list[int]:
     return [i for i, run in enumerate(header["runs"]) if run["last"] > run["first"]]
 
 
-def test_a_page_has_the_rows_of_its_caches_from_the_start(story: kvviz.Trace) -> None:
-    debugger = Debugger(story)
-    assert debugger.cache_data == cache_payload(story)
-    assert {"modules", "cache_data"} <= set(debugger.get_state()), "a saved notebook has them"
-
-
-def test_the_rows_are_sent_again_when_a_run_ends() -> None:
-    # given
+def test_a_page_has_the_rows_of_its_caches_and_they_are_sent_again_when_a_run_ends() -> None:
     graph = kvviz.load(MODELS / "o01_optimum_llama" / "model.onnx")
     debugger = kvviz.debug(graph, prompt=[5, 17, 33], max_new_tokens=4, recorded=1)
     before = debugger.cache_data
+    assert before == cache_payload(debugger.trace)
+    assert {"modules", "cache_data"} <= set(debugger.get_state()), "a saved notebook has them"
     # when it goes on, but the run does not end
     debugger.goto(len(debugger.trace.steps) + 3)
     assert debugger.cache_data == before
     # and when it does
     debugger.goto(len(debugger.trace.steps) + 450)
-    # then
     header, columns = unpack(debugger.cache_data)
     assert len(header["runs"]) == len(debugger.trace.runs) >= 3
     assert columns["meter.valid"].reshape(len(debugger.trace.caches), -1)[0, 1] == 4
@@ -93,29 +87,19 @@ def test_what_cannot_be_told_is_refused_in_a_sentence(message: dict[str, Any], t
 
 
 def test_the_steps_of_a_run_come_when_they_are_asked_for(long: Debugger) -> None:
-    # given
     before = told_runs(long)
     assert before == [0, 7]
-    # when
     assert ask(long, do="detail", run=4) == []
-    # then
     assert told_runs(long) == [0, 4, 7]
     header, columns = decode(long.payload)
     run = long.trace.runs[4]
     names = [header["graphs"][0]["nodes"][n][0] for n in columns["step.node"][header["runs"][4]["first"] :]]
     assert names[:50] == [step.node for step in long.trace.steps[run.first : run.first + 50]]
-
-
-def test_a_cursor_that_python_moves_has_its_steps_in_the_page(long: Debugger) -> None:
+    # a cursor that Python moves has them too, one that the page moves asks for nothing by itself
     long.cursor = long.trace.runs[3].first + 9
-    assert long.decode_step == 3
-    assert 3 in told_runs(long)
-
-
-def test_a_cursor_that_the_page_moves_asks_for_nothing_by_itself(long: Debugger) -> None:
+    assert long.decode_step == 3 and told_runs(long) == [0, 3, 4, 7]
     long.set_state({"cursor": long.trace.runs[5].last - 1, "decode_step": 5})
-    assert long.decode_step == 5
-    assert told_runs(long) == [0, 7]
+    assert long.decode_step == 5 and told_runs(long) == [0, 3, 4, 7]
 
 
 def test_a_run_without_steps_keeps_its_number_while_the_cursor_stands_before_it(
@@ -126,7 +110,6 @@ def test_a_run_without_steps_keeps_its_number_while_the_cursor_stands_before_it(
     debugger = Debugger(story)
     # when the page goes to it
     debugger.set_state({"cursor": story.runs[3].first - 1, "decode_step": 3})
-    # then
     assert (debugger.cursor, debugger.decode_step) == (story.runs[3].first - 1, 3)
     (answer,) = ask(debugger, do="detail", id=1, run=3)
     assert "steps of decode 3 were not recorded" in answer["error"]
@@ -141,16 +124,9 @@ def test_a_long_trace_is_not_diagnosed_before_somebody_wants_to_know(long: Debug
         [one["title"] for one in sent["findings"]] for sent in (decode(long.payload)[0]["report"], answer["report"])
     ]
     assert titles[0] and titles[0] == titles[1]
-
-
-def test_a_fork_of_a_long_trace_shows_the_same_runs(long: Debugger) -> None:
-    # given
-    long.detail(4)
-    (answer,) = ask(long, do="report")
+    # a fork of it shows the same runs
     number = next(i for i, one in enumerate(answer["report"]["findings"]) if one.get("cure"))
-    # when
     ask(long, do="fix", finding=number)
-    # then
     heads = [decode(payload)[0] for payload in (long.payload, unpack_lanes(long.branches)["0"])]
     runs = [[i for i, run in enumerate(head["runs"]) if run["last"] > run["first"]] for head in heads]
-    assert runs[0] == runs[1] == [0, 4, 7]
+    assert runs[0] == runs[1] == [0, 2, 7]

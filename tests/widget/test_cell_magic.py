@@ -49,23 +49,14 @@ def test_names_that_a_cell_gives_stay_and_traces_from_before_do_not_count(shell:
     with pytest.raises(KvvizError, match="the cell made no trace"):
         shell.run_cell_magic("kvviz", "", "second = 2\nfirst.title")
     assert shell.user_ns["second"] == 2
-
-
-def test_what_a_cell_raises_is_raised(shell: Any) -> None:
+    # what it raises is raised
     with pytest.raises(ZeroDivisionError):
         shell.run_cell_magic("kvviz", "", "1 / 0")
 
 
-# -- cards ------------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def llama() -> kvviz.Trace:
+def test_a_trace_shows_its_curve_and_the_verdict_and_a_graph_what_it_is() -> None:
     graph = kvviz.load(MODELS / "o01_optimum_llama" / "model.onnx")
-    return kvviz.decode(graph, [5, 17, 33], 3, progress=False)
-
-
-def test_a_trace_shows_its_curve_and_the_verdict(llama: kvviz.Trace) -> None:
+    llama = kvviz.decode(graph, [5, 17, 33], 3, progress=False)
     card = llama._repr_html_()
     for entry in llama.explain().verdict:
         assert entry.title.split(" ·")[0] in card
@@ -80,9 +71,7 @@ def test_a_trace_shows_its_curve_and_the_verdict(llama: kvviz.Trace) -> None:
     highest = min(points, key=lambda point: point[1])
     assert highest[0] / 560 == pytest.approx(live.index(max(live)) / len(live), abs=0.01)
     assert len(card) < 10_000
-
-
-def test_a_graph_says_its_kind_its_caches_and_its_inputs(llama: kvviz.Trace) -> None:
+    # a graph says its kind, its caches and its inputs
     card = llama.graph._repr_html_()
     assert "a text decoder" in card and "4 growing" in card and "input_ids" in card
     assert "past_key_values" not in card
@@ -93,8 +82,6 @@ def test_names_in_cards_are_text_not_markup() -> None:
     graph = kvviz.load(model([node("Relu", name, "y")], [f"{name} float 2"], ["y float 2"]), name=name)
     for card in (graph_card(graph), trace_card(kvviz.run(graph, {name: [1, 2]}))):
         assert "<script>" not in card and "&lt;script&gt;" in card
-
-
-def test_a_trace_of_nothing_has_a_card_too() -> None:
+    # a trace of nothing has a card too
     graph = kvviz.load(model([], ["x float 2"], ["x float 2"]))
     assert "<img" not in trace_card(kvviz.run(graph, {"x": [1, 2]}))

@@ -25,24 +25,16 @@ def debugger() -> Any:
     return opened
 
 
-OPENED: dict[str, Callable[[], Any]] = {
-    "debugger": debugger,
-    "planner": lambda: kvviz.plan(GRAPH),
-}
-
-
-@pytest.mark.parametrize("page", OPENED)
-def test_a_closed_page_is_freed_with_its_last_name(page: str) -> None:
+@pytest.mark.parametrize("page", [debugger, lambda: kvviz.plan(GRAPH)], ids=["debugger", "planner"])
+def test_a_closed_page_is_freed_with_its_last_name(page: Callable[[], Any]) -> None:
     # given a page, without the collector: only counts of references free anything here
-    opened = OPENED[page]()
+    opened = page()
     gc.collect()
     gc.disable()
     try:
-        # when
         left = weakref.ref(opened)
         opened.close()
         del opened
-        # then
         assert left() is None
     finally:
         gc.enable()

@@ -15,10 +15,8 @@ from onnx import parser
 
 import kvviz
 from kvviz.errors import KvvizError
-from kvviz.graph.model import Graph
 from kvviz.view.page_data.payload import decode
 from kvviz.widget import Debugger
-from tests.graph.build import model, node
 from tests.widget.asking import ask
 
 MODELS = Path(__file__).parents[2] / "assets" / "models"
@@ -46,46 +44,28 @@ def story() -> kvviz.Trace:
     return kvviz.decode(graph, [5, 17, 33], 3, kv_capacity=8)
 
 
-def test_a_single_run_opens_before_its_first_op_with_the_frontier_told(paused: Debugger) -> None:
-    header, _ = decode(paused.payload)
-    names = [header["graphs"][0]["nodes"][entry["node"]][0] for entry in header["live"]["frontier"]]
-    assert paused.cursor == -1
-    assert names == list(paused.frontier()) == ["a", "b"]
-
-
-def test_the_frontier_tells_what_each_op_would_allocate_and_free(paused: Debugger) -> None:
-    # given
+def test_a_run_opens_before_its_first_op_and_the_page_steps_and_chooses(paused: Debugger) -> None:
+    # given the frontier, with what each op would allocate and free
     header, _ = decode(paused.payload)
     told = {header["graphs"][0]["nodes"][e["node"]][0]: e for e in header["live"]["frontier"]}
-    # when
-    paused.choose("b")
-    # then
+    assert paused.cursor == -1
+    assert list(told) == list(paused.frontier()) == ["a", "b"]
+    (answer,) = ask(paused, do="choose", frame=0, node=2)
+    assert "cannot run at step 0: it waits for" in answer["error"] and len(paused.trace.steps) == 0
+    # when one of them is chosen
+    assert ask(paused, do="choose", frame=0, node=1) == []
     step = paused.trace.steps[0]
+    assert (step.node, paused.frontier()) == ("b", ("a",))
     assert told["b"]["alloc"] == step.allocated == 16
     assert told["b"]["frees"] == sum(paused.trace.storages[s].capacity for s in step.freed)
-
-
-def test_stepping_past_the_recorded_end_executes_and_tells_the_page(paused: Debugger) -> None:
-    # when
-    answers = ask(paused, do="next")
-    # then
-    assert answers == []
-    assert paused.cursor == 0 and len(paused.trace.steps) == 1
-    assert decode(paused.payload, paused.edge, paused.latest)[0]["runs"][0]["last"] == 1
-
-
-def test_choosing_a_frontier_op_in_the_page_runs_that_one(paused: Debugger) -> None:
-    # when
-    ask(paused, do="choose", frame=0, node=1)
-    # then
-    assert [step.node for step in paused.trace.steps] == ["b"]
-    assert paused.frontier() == ("a",)
-
-
-def test_a_choice_that_is_not_ready_is_refused_with_one_sentence(paused: Debugger) -> None:
-    answers = ask(paused, do="choose", frame=0, node=2)
-    assert len(answers) == 1 and "cannot run at step 0: it waits for" in answers[0]["error"]
-    assert len(paused.trace.steps) == 0
+    # when it steps past the recorded end
+    assert ask(paused, do="next") == []
+    assert paused.cursor == 1 and [step.node for step in paused.trace.steps] == ["b", "a"]
+    assert decode(paused.payload, paused.edge, paused.latest)[0]["runs"][0]["last"] == 2
+    # when the cursor is set past the end
+    paused.cursor = 99
+    assert paused.cursor == 2 and paused.trace.live is None
+    assert np.array_equal(paused.trace.outputs["y"], np.zeros(4, np.float32))
 
 
 def test_a_value_that_was_not_recorded_says_so(story: kvviz.Trace, tmp_path: Path) -> None:
@@ -96,23 +76,14 @@ def test_a_value_that_was_not_recorded_says_so(story: kvviz.Trace, tmp_path: Pat
 
 
 def test_two_debuggers_with_linked_cursors_move_together(story: kvviz.Trace) -> None:
-    # given
     left, right = Debugger(story), Debugger(story)
     traitlets.link((left, "cursor"), (right, "cursor"))
-    # when
+    seen: list[int] = []
+    right.observe(lambda change: seen.append(change["new"]), names="cursor")
     left.goto(700)
     right.back()
-    # then
-    assert left.cursor == right.cursor == 699
+    assert left.cursor == right.cursor == 699 and seen == [700, 699]
     assert left.decode_step == right.decode_step == story.steps[699].run
-
-
-def test_setting_the_cursor_past_the_end_runs_on(paused: Debugger) -> None:
-    paused.cursor = 1
-    assert [step.node for step in paused.trace.steps] == ["a", "b"]
-    paused.cursor = 99
-    assert paused.cursor == 2 and paused.trace.live is None
-    assert np.array_equal(paused.trace.outputs["y"], np.zeros(4, np.float32))
 
 
 def test_breakpoints_of_the_page_stop_the_run(paused: Debugger) -> None:
@@ -124,7 +95,11 @@ def test_breakpoints_of_the_page_stop_the_run(paused: Debugger) -> None:
     assert paused.trace.steps[paused.cursor].op_type == "Add"
 
 
-def test_breakpoints_that_cannot_be_used_say_so_and_hold_up_nothing(paused: Debugger) -> None:
+def test_breakpoints_that_cannot_be_used_say_so_and_hold_up_nothing(
+    paused: Debugger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard: list[Any] = []
+    monkeypatch.setattr(paused, "send_state", lambda key=None: heard.append(key))
     sent: list[Any] = [
         {"kind": "condition", "value": "__import__('os').system('true')", "enabled": True},
         {"kind": "decision", "value": ["maybe"], "enabled": True},
@@ -143,24 +118,10 @@ def test_breakpoints_that_cannot_be_used_say_so_and_hold_up_nothing(paused: Debu
     assert "there is no decision ['maybe']" in errors[1]
     assert all(errors[:-1]) and errors[-1] == ""
     assert max(map(len, errors)) < 300
-    # and the page can show every one of them
+    # and the page hears of them, and can show every one
+    assert any("breakpoints" in (key or ()) for key in heard)
     assert all(isinstance(e["kind"], str) and isinstance(e["value"], (str, int)) for e in paused.breakpoints)
     assert paused.trace.steps[paused.cursor].op_type == "Neg"
-
-
-def test_the_page_hears_of_errors_in_what_it_sent(paused: Debugger, monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[Any] = []
-    monkeypatch.setattr(paused, "send_state", lambda key=None: told.append(key))
-    paused.set_state({"breakpoints": [{"kind": "condition", "value": "1 +", "enabled": True}]})
-    assert any("breakpoints" in (key or ()) for key in told)
-
-
-def test_the_cursor_can_be_observed(story: kvviz.Trace) -> None:
-    debugger, seen = Debugger(story), []
-    debugger.observe(lambda change: seen.append(change["new"]), names="cursor")
-    debugger.goto(3)
-    debugger.next()
-    assert seen == [3, 4]
 
 
 def test_readers_without_a_kernel_get_pictures(story: kvviz.Trace) -> None:
@@ -177,7 +138,6 @@ def test_a_decode_is_opened_with_every_option_that_a_decode_takes() -> None:
     whole = kvviz.decode(graph, [7, 70, 21], 6, progress=False, **options)
     # when all but the last run are recorded, with the steps of one of them
     debugger = kvviz.debug(graph, prompt=[7, 70, 21], max_new_tokens=6, detail={2}, **options)
-    # then
     trace = debugger.trace
     assert [run.index for run in trace.runs if run.last > run.first] == [0, 2]
     assert [run.bytes_moved_outside for run in trace.runs[:4]] == [run.bytes_moved_outside for run in whole.runs[:4]]
@@ -187,9 +147,7 @@ def test_a_decode_is_opened_with_every_option_that_a_decode_takes() -> None:
     debugger.resume()
     assert trace.tokens == whole.tokens
     assert [run.index for run in trace.runs if run.last > run.first] == [0, 2, 5]
-
-
-def test_a_cache_can_be_shared_in_a_debugger_too() -> None:
+    # and a cache can be shared
     graph = kvviz.load(MODELS / "storyteller" / "gqa" / "model.onnx")
     debugger = kvviz.debug(graph, prompt=[1, 5, 9], max_new_tokens=3, cache="shared", recorded=3)
     whole = kvviz.decode(graph, [1, 5, 9], 3, cache="shared", progress=False)
@@ -226,7 +184,6 @@ def test_an_interrupt_of_a_long_command_shows_what_ran_and_tells_the_page(paused
     # when the page asks to run on
     sent = ask(paused, do="continue", id=1)
     planned.call = kernel
-    # then
     assert sent == [{"id": 1, "side": 0, "error": "stopped from the keyboard; what ran until then is here"}]
     assert [step.node for step in paused.trace.steps] == ["a"] and paused.cursor == 0
     _, columns = decode(paused.payload, paused.edge, paused.latest)
@@ -236,41 +193,22 @@ def test_an_interrupt_of_a_long_command_shows_what_ran_and_tells_the_page(paused
     np.testing.assert_array_equal(paused.trace.outputs["y"], [0, 0, 0, 0])
 
 
-def two() -> Graph:
-    return kvviz.load(model([node("Neg", "x", "y"), node("Neg", "y", "z")], ["x"], ["z"]))
-
-
-def test_the_kernel_gives_the_file_as_bytes_with_the_diagnosis_in_it() -> None:
-    # given
-    graph = two()
-    debugger = Debugger(kvviz.run(graph, {"x": np.ones(4, np.float32)}))
-    sent: list[tuple[Any, Any]] = []
-    debugger.send = lambda content, buffers=None: sent.append((content, buffers))
-    # when
-    debugger._receive(debugger, {"do": "html", "id": "html"}, [])
-    # then
-    [(content, [page])] = sent
-    assert content == {"id": "html", "side": 0}
-    assert page.decode() == debugger.to_html()
-
-
-def test_a_debugger_opens_at_a_step() -> None:
-    graph = two()
-    trace = kvviz.run(graph, {"x": np.ones(4, np.float32)})
-    assert kvviz.debug(trace, step=1).cursor == 1
-    assert kvviz.debug(trace, step=-2).cursor == 0
+def test_a_debugger_and_its_file_open_where_they_are_asked_to() -> None:
+    trace = kvviz.run(small(), {"x": np.ones(4, np.float32)})
+    assert [kvviz.debug(trace, step=step).cursor for step in (1, -2)] == [1, 1]
     assert kvviz.debug(trace).cursor == kvviz.debug(trace, step=None).cursor
-
-
-def test_a_file_opens_at_the_step_where_the_debugger_is() -> None:
-    debugger = Debugger(kvviz.run(two(), {"x": np.ones(4, np.float32)}))
+    debugger = Debugger(trace)
     for step in (1, 0, -1):
         debugger.cursor = step
         state = debugger.to_html().split('id="kvviz-state">', 1)[1].split("</script>", 1)[0]
         assert json.loads(state)["cursor"] == step
-
-
-def test_a_file_opens_with_the_finding_and_the_table_that_are_shown(story: kvviz.Trace) -> None:
-    debugger = kvviz.debug(story)
+    # with the finding and the table that are shown
     debugger.place = {"finding": [0, 1], "list": "caches"}
     assert '"place": {"finding": [0, 1], "list": "caches"}' in debugger.to_html()
+    # as bytes, where the page asks the kernel for it
+    sent: list[tuple[Any, Any]] = []
+    debugger.send = lambda content, buffers=None: sent.append((content, buffers))
+    debugger._receive(debugger, {"do": "html", "id": "html"}, [])
+    [(content, [page])] = sent
+    assert content == {"id": "html", "side": 0}
+    assert page.decode() == debugger.to_html()

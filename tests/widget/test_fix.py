@@ -33,12 +33,9 @@ def with_fix(trace: kvviz.Trace) -> tuple[Any, int]:
 
 
 def test_a_fix_that_the_page_asks_for_is_shown_as_a_lane_at_the_same_op(debugger: Debugger) -> None:
-    # given
     before = debugger.trace
     missed, blocker = with_fix(before)
-    # when
     answers = ask(debugger, do="fix", step=missed.step, blocker=blocker)
-    # then
     assert answers == []
     after = debugger.fixed
     assert after is debugger.trace is not before and after.tokens == before.tokens
@@ -47,6 +44,12 @@ def test_a_fix_that_the_page_asks_for_is_shown_as_a_lane_at_the_same_op(debugger
     assert step.decision.dispatch == "in_place"
     assert [lane["label"] for lane in debugger.lanes] == ["ideal", missed.blockers[blocker].fix.label]
     assert [told["steps"] for told in debugger.lanes[1]["figures"]] == [len(before.steps), len(after.steps)]
+    # and so at any step at which the op was missed
+    debugger.close_lane()
+    other = next(step for step in missed.steps if step != missed.step)
+    debugger.fix(other, blocker)
+    here = debugger.trace.steps[debugger.cursor]
+    assert (here.node, here.run) == (before.steps[other].node, before.steps[other].run)
     # and the same as a fork
     debugger.close_lane()
     assert ask(debugger, do="fork", step=0, change={"fix": {"step": missed.step, "blocker": blocker}}) == []
@@ -58,7 +61,6 @@ def test_a_fix_of_a_run_that_goes_on_is_compared_over_the_runs_that_both_have_fi
     debugger = kvviz.debug(story.graph, prompt=PROMPT, max_new_tokens=4)
     debugger.goto(len(story.steps) + 20)
     fix = next(finding.fix for finding in explain(debugger.trace).caches if finding.fix is not None)
-    # when
     first = debugger.trace
     after = debugger.apply(fix)
     # then what is told of it is what those three runs come to where they are all that ran
@@ -80,57 +82,38 @@ def test_a_fix_of_a_run_that_goes_on_is_compared_over_the_runs_that_both_have_fi
     assert [figures["copied"] for figures in told["figures"]] == [first.bytes_copied, after.bytes_copied]
 
 
-def test_any_step_at_which_the_op_was_missed_may_be_named(debugger: Debugger) -> None:
-    before = debugger.trace
-    missed, blocker = with_fix(before)
-    other = next(step for step in missed.steps if step != missed.step)
-    debugger.fix(other, blocker)
-    here = debugger.trace.steps[debugger.cursor]
-    assert (here.node, here.run) == (before.steps[other].node, before.steps[other].run)
-
-
 def test_the_cure_of_a_finding_is_applied_at_the_step_of_it_that_is_shown(debugger: Debugger) -> None:
-    # given
     before = debugger.trace
     number, found = next((i, one) for i, one in enumerate(kvviz.findings(before)) if one.kind == "copied")
     for cursor, node in ((found.at[3], before.steps[found.at[3]].node), (0, before.steps[found.at[0]].node)):
         debugger.cursor = cursor
-        # when
         ask(debugger, do="fix", finding=number)
-        # then
         assert debugger.fixed is debugger.trace
         assert debugger.trace.bytes_copied < before.bytes_copied
         assert debugger.trace.steps[debugger.cursor].node == node
         debugger.close_lane()
 
 
-@pytest.mark.parametrize(("step", "blocker"), [(0, 0), (10**6, 0), (-1, 0)])
-def test_a_step_without_a_fix_is_refused_with_one_sentence(debugger: Debugger, step: int, blocker: int) -> None:
-    (answer,) = ask(debugger, do="fix", step=step, blocker=blocker)
-    assert "there is no fix" in answer["error"]
-    assert len(debugger.lanes) == 1
-
-
-def test_a_trace_from_a_file_tells_its_fixes_but_cannot_apply_them(story: kvviz.Trace, tmp_path: Path) -> None:
-    # given
+def test_a_trace_from_a_file_tells_its_fixes_but_cannot_apply_them_and_a_step_may_have_none(
+    story: kvviz.Trace, tmp_path: Path
+) -> None:
     story.save(tmp_path / "trace")
     debugger = Debugger(kvviz.Trace.load(tmp_path / "trace"))
     missed, blocker = with_fix(debugger.trace)
-    # when
     (answer,) = ask(debugger, do="fix", step=missed.step, blocker=blocker)
-    # then
     assert answer["error"].count("\n") == 0
+    for step in (0, 10**6, -1):
+        (answer,) = ask(Debugger(story), do="fix", step=step, blocker=0)
+        assert "there is no fix" in answer["error"]
     assert len(debugger.lanes) == 1 and debugger.fixed is None
 
 
 def test_the_diagnosis_of_a_run_that_goes_on_is_sent_when_it_is_asked_for(story: kvviz.Trace) -> None:
-    # given
     debugger = kvviz.debug(story.graph, prompt=PROMPT, max_new_tokens=3, recorded=1)
     assert decode(debugger.payload)[0]["report"] is None
     # when: the list first, then the cures
     (early,) = ask(debugger, do="report", id=3, cures=False)
     (answer,) = ask(debugger, do="report", id=4)
-    # then
     titles = [[one["title"] for one in sent["report"]["findings"]] for sent in (early, answer)]
     assert titles[0] == titles[1] == [one.title for one in kvviz.findings(debugger.trace)]
     assert early["report"]["cures"] is False and not any("cure" in one for one in early["report"]["findings"])

@@ -41,13 +41,10 @@ def steps_of(payload: bytes) -> int:
     return len(decode(payload)[1]["step.node"])
 
 
-def test_a_fork_is_a_lane_at_the_same_op(debugger: Debugger) -> None:
-    # given
+def test_a_fork_is_a_lane_at_the_same_op(debugger: Debugger, tmp_path: Path) -> None:
     first = debugger.trace
     debugger.cursor = 40
-    # when
     assert ask(debugger, do="fork", step=0, change={"policy": "rten"}) == []
-    # then
     assert debugger.trace.label == "rten" and debugger.trace.tokens == first.tokens
     assert place(debugger.trace, debugger.cursor) == place(first, 40)
     assert (debugger.lane, debugger.main) == (1, 1)
@@ -61,37 +58,37 @@ def test_a_fork_is_a_lane_at_the_same_op(debugger: Debugger) -> None:
         assert [figures["peak"], figures["copied"]] == [trace.peak_bytes, trace.bytes_copied]
         assert [figures["allocated"], figures["steps"]] == [trace.bytes_allocated, len(trace.steps)]
     assert "rten" not in debugger.offers["policies"] and "ideal" in debugger.offers["policies"]
+    # and so has a file
+    page = debugger.to_html(tmp_path / "lanes.html")
+    assert (tmp_path / "lanes.html").read_text("utf-8") == page
+    assert 'id="kvviz-branches"' in page and '"lane": 1' in page and '"label": "rten"' in page
+    assert "http://" not in page.replace("http://www.w3.org", "")
 
 
 def test_closing_its_lane_undoes_a_fork(debugger: Debugger) -> None:
-    # given
     first = debugger.trace
     debugger.fork(kv_capacity=8)
     second = debugger.trace
     debugger.fork(policy="rten")
     debugger.cursor = 60
     at = place(debugger.trace, 60)
-    # when
+    assert [lane["of"] for lane in debugger.lanes] == [None, 0, 1]
     ask(debugger, do="close_lane", lane=debugger.lane)
     # then what it left is shown, at the same op
     assert debugger.trace is second and place(second, debugger.cursor) == at
+    # and lanes of a lane that is closed have left the one before it
+    third = debugger.fork(policy="rten")
+    debugger.close_lane(1)
+    assert [(lane["id"], lane["of"]) for lane in debugger.lanes] == [(0, None), (3, 0)]
+    assert debugger.lanes[1]["figures"][0]["copied"] == first.bytes_copied and debugger.trace is third
     # and a lane that is not shown goes without a move
     debugger.lane = 0
     before = debugger.cursor
-    debugger.close_lane(1)
+    debugger.close_lane(3)
     assert (debugger.trace, debugger.cursor, len(debugger.lanes)) == (first, before, 1)
     assert debugger.branches == b"" and steps_of(debugger.payload) == len(first.steps)
     (answer,) = ask(debugger, do="close_lane", lane=0)
     assert "cannot be closed" in answer["error"]
-
-
-def test_lanes_of_a_lane_that_is_closed_have_left_the_one_before_it(debugger: Debugger) -> None:
-    debugger.fork(kv_capacity=8)
-    debugger.fork(policy="rten")
-    assert [lane["of"] for lane in debugger.lanes] == [None, 0, 1]
-    debugger.close_lane(1)
-    assert [(lane["id"], lane["of"]) for lane in debugger.lanes] == [(0, None), (2, 0)]
-    assert debugger.lanes[1]["figures"][0]["copied"] == debugger._lanes[0].trace.bytes_copied
 
 
 def test_setting_the_lane_shows_it_at_the_same_op(debugger: Debugger) -> None:
@@ -105,14 +102,9 @@ def test_setting_the_lane_shows_it_at_the_same_op(debugger: Debugger) -> None:
         assert debugger.cursor == back[there[step]] == step
     with pytest.raises(kvviz.KvvizError, match="there is no lane 7; there are 0, 1"):
         debugger.lane = 7
-
-
-def test_what_the_page_moved_is_not_moved_again(debugger: Debugger) -> None:
-    # given
-    debugger.fork(policy="rten")
-    # when the page shows the other lane, at a step of its own
+    # what the page moved is not moved again: it shows the other lane, at a step of its own
+    debugger.lane = 1
     debugger.set_state({"lane": 0, "cursor": 11})
-    # then
     assert (debugger.lane, debugger.cursor, debugger.main) == (0, 11, 1)
     assert debugger.trace.policy.name == "ideal"
     # and what runs or is looked up now is of that lane
@@ -122,15 +114,12 @@ def test_what_the_page_moved_is_not_moved_again(debugger: Debugger) -> None:
 
 
 def test_another_op_of_a_recorded_step_runs_in_a_lane(debugger: Debugger) -> None:
-    # given
     first = debugger.trace
     debugger.cursor = 43
     name = debugger.frontier()[-1]
     assert name != first.steps[44].node
     nodes = [node.name for node in first.frames[first.log[44].frame].graph.nodes]
-    # when
     assert ask(debugger, do="fork", step=44, change={"run": {"node": nodes.index(name)}}) == []
-    # then
     assert debugger.cursor == 44 and debugger.trace.steps[44].node == name
     assert [place(debugger.trace, i) for i in range(44)] == [place(first, i) for i in range(44)]
     assert debugger.lanes[1]["step"] == 44 and debugger.lanes[1]["label"].endswith("at step 44")
@@ -146,9 +135,7 @@ def test_a_message_that_comes_before_the_traits_is_of_the_lane_and_step_that_it_
     debugger.fork(policy="rten")
     first = debugger._lanes[0].trace
     step = next(s for s in first.steps if s.op_type == "Softmax")
-    # when
     (answer,) = ask(debugger, do="value", id=3, shown=0, step=step.index, value=step.outputs[0])
-    # then
     assert debugger.lane == 0 and answer["info"].startswith("float32")
     ask(debugger, do="fork", shown=0, at=44, step=45, change={"policy": "never"})
     assert debugger.lanes[-1]["of"] == 0
@@ -159,38 +146,33 @@ LIVE = """<ir_version: 10, opset_import: ["" : 21]> live (float[4] x) => (float[
     [a] a = Exp (x) [b] b = Neg (x) [c] c = Sin (a) [d] d = Abs (b) [y] y = Add (c, d) }"""
 
 
-def test_going_back_at_the_live_edge_and_choosing_again_goes_on_live_in_a_lane() -> None:
-    # given
+def test_a_lane_that_left_at_the_live_edge_goes_on_from_its_own_and_there_are_eight_at_most() -> None:
+    # given another choice after going back; that the other lane goes on too is seen in the page
     debugger = kvviz.debug(kvviz.load(parser.parse_model(LIVE)), {"x": np.arange(4, dtype=np.float32)})
-    for _ in range(3):
-        debugger.next()
-    # when
+    debugger.goto(2)
     debugger.goto(0)
     debugger.choose("c")
-    # then
-    ran = [[step.node for step in trace.steps] for trace in debugger.traces.values()]
-    assert ran == [["a", "b", "c"], ["a", "c"]]
     assert debugger.frontier() == ("b",) and debugger.lanes[1]["live"]
-    debugger.next()
-    assert [step.node for step in debugger.trace.steps] == ["a", "c", "b"]
-    # and both go on, each from its own edge
     debugger.lane = 0
     debugger.resume()
-    assert [step.node for step in debugger.trace.steps] == ["a", "b", "c", "d", "y"]
     assert debugger.main == 0 and steps_of(debugger.payload) == 5
     debugger.lane = 1
     debugger.resume()
     assert [step.node for step in debugger.trace.steps] == ["a", "c", "b", "d", "y"]
     assert debugger.lanes[1]["figures"][1]["steps"] == 5 and not debugger.lanes[1]["live"]
+    for _ in range(6):
+        debugger.fork(policy="never")
+    labels = [lane["label"] for lane in debugger.lanes]
+    assert labels[2:4] == ["never", "never (2)"] and len(set(labels)) == 8
+    with pytest.raises(kvviz.KvvizError, match="there are 8 lanes already: close one of them first"):
+        debugger.fork(policy="rten")
 
 
 def test_a_fork_of_a_decode_that_goes_on_comes_as_far_as_it_has_come(story: tuple[kvviz.Trace, kvviz.Trace]) -> None:
     # given a debugger that leaves the last token to be run live
     debugger = kvviz.debug(story[0].graph, prompt=PROMPT, max_new_tokens=3)
     whole = kvviz.decode(story[0].graph, PROMPT, 2, policy="rten")
-    # when
     after = debugger.fork(policy="rten")
-    # then
     assert len(after.steps) == len(whole.steps) and after.live is not None
     assert debugger.lanes[1]["figures"][1]["copied"] == whole.bytes_copied
     debugger.resume()
@@ -226,7 +208,6 @@ def test_the_page_is_told_the_figures_of_the_runs_that_both_have(story: tuple[kv
     # given the first trace as it would be without the run that only it has
     pair = Pair(*story, labels=("tight", "with room"))
     shorter = kvviz.decode(story[0].graph, PROMPT, 2)
-    # then
     assert [lane["label"] for lane in pair.lanes] == ["tight", "with room"]
     told = pair.lanes[1]
     assert told["note"] == "figures of the 2 runs that both have finished" and told["runs"] == 2
@@ -239,21 +220,3 @@ def test_the_page_is_told_the_figures_of_the_runs_that_both_have(story: tuple[kv
     pair.cursor = pair.trace.runs[-1].first + 10
     pair.lane = 1
     assert pair.cursor == len(story[1].steps) - 1
-
-
-def test_a_file_has_all_lanes(debugger: Debugger, tmp_path: Path) -> None:
-    debugger.fork(policy="rten")
-    page = debugger.to_html(tmp_path / "lanes.html")
-    assert (tmp_path / "lanes.html").read_text("utf-8") == page
-    assert 'id="kvviz-branches"' in page and '"lane": 1' in page and '"label": "rten"' in page
-    assert "http://" not in page.replace("http://www.w3.org", "")
-
-
-def test_too_many_lanes_are_refused() -> None:
-    debugger = Debugger(kvviz.run(kvviz.load(parser.parse_model(LIVE)), {"x": np.arange(4, dtype=np.float32)}))
-    for _ in range(7):
-        debugger.fork(policy="never")
-    labels = [lane["label"] for lane in debugger.lanes]
-    assert labels[:3] == ["ideal", "never", "never (2)"] and len(set(labels)) == 8
-    with pytest.raises(kvviz.KvvizError, match="there are 8 lanes already: close one of them first"):
-        debugger.fork(policy="rten")

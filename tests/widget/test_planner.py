@@ -41,11 +41,8 @@ def frontiers(header: dict, columns: dict[str, np.ndarray]) -> list[list[str]]:
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_the_page_is_told_every_event_of_the_planning(graph: Graph, policy: str) -> None:
-    # given
     events = planning_events(graph, None, policy)
-    # when
     header, columns = decode(Planner(graph, policy=policy).payload)
-    # then
     text, nodes, values = header["strings"], header["graphs"][0]["nodes"], header["graphs"][0]["values"]
     assert len(columns["event.node"]) == len(events)
     for i, event in enumerate(events):
@@ -59,40 +56,32 @@ def test_the_page_is_told_every_event_of_the_planning(graph: Graph, policy: str)
     ready, at = columns["ready.node"], columns["event.ready"]
     told = [[nodes[node][0] for node in ready[at[i] : at[i + 1]]] for i in range(len(events))]
     assert told == [[node.name for node in event.ready] for event in events]
-
-
-@pytest.mark.parametrize("policy", POLICIES)
-def test_the_picks_are_the_order_in_which_the_schedule_runs_the_ops(graph: Graph, policy: str) -> None:
+    # and the picks are the order in which the schedule runs the ops
     outputs = tuple(value.name for value in graph.outputs)
     schedule = NAMED[policy].schedule if policy == "ideal" else named(policy)
     wanted = schedule(graph, needed(graph, outputs), outputs)
     assert Planner(graph, policy=policy).order == tuple(node.name for node in wanted)
 
 
-def test_only_what_the_outputs_need_is_planned(graph: Graph) -> None:
+def test_only_what_the_outputs_need_is_planned_and_gone_to(graph: Graph) -> None:
     output = graph.nodes[40].outputs[0]
     planner = plan(graph, [output], "rten")
     assert set(planner.order) == {node.name for node in needed(graph, [output])}
     with pytest.raises(GraphError, match="no value named"):
         plan(graph, ["nowhere"])
-
-
-def test_the_planner_goes_to_events_that_there_are(graph: Graph) -> None:
-    planner = Planner(graph)
+    # it goes to events that there are
     planner.goto(7)
     assert planner.cursor == 7 and "event 7 of" in repr(planner)
     with pytest.raises(KvvizError, match="does not exist"):
         planner.goto(len(planner.events))
 
 
-def test_the_page_shows_whose_plan_it_is(graph: Graph) -> None:
+def test_the_page_shows_whose_plan_it_is_and_readers_a_table(graph: Graph, tmp_path: Path) -> None:
     told = [decode(Planner(graph, policy=policy).payload)[0]["policy"] for policy in ("ideal", "depth_first")]
     assert told[0] == {"name": "ideal", "about": kvviz.policies.ideal.about}
     assert told[1]["name"] == "depth_first"
     assert Planner(graph, policy=named("depth_first")).policy["name"] == "depth-first order"
-
-
-def test_readers_without_a_kernel_get_the_plan_as_a_table(graph: Graph, tmp_path: Path) -> None:
+    # readers without a kernel get the plan as a table
     planner = Planner(graph)
     bundle, _ = planner._repr_mimebundle_()
     rows = bundle["text/html"].split("<tr>")[2:]
