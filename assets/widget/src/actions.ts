@@ -13,9 +13,14 @@ export interface Places {
   wasBack(): void; wasForward(): void; close(): void; nextHit(by: 1 | -1): void; walk(by: 1 | -1): void; choose(): void;
 }
 
+export function action(id: string, title: string, keys: string, run: () => void): Action {
+  return { id, title, keys: keys ? keys.split(" ").map((key) => KEYS[key] ?? key) : [], run };
+}
+
 export function actions(commands: Commands, places: Places): Action[] {
   const list: Action[] = [];
-  const add = (id: string, title: string, keys: string, run: () => void) => list.push({ id, title, keys: keys ? keys.split(" ").map((key) => KEYS[key] ?? key) : [], run });
+  const { store } = commands;
+  const add = (...given: Parameters<typeof action>) => list.push(action(...given));
   add("next", "Next op; a body counts as one", "ArrowRight n F10", () => commands.next());
   add("back", "Previous op", "ArrowLeft p Shift+F10", () => commands.back());
   add("into", "Into the If, Loop or function that comes next, or run one op", "i F11", () => commands.into());
@@ -24,12 +29,12 @@ export function actions(commands: Commands, places: Places): Action[] {
   add("reverse", "Continue backwards", "C", () => commands.reverse());
   add("next-token", "The same op, one decode step on", ".", () => commands.nextRun());
   add("previous-token", "The same op, one decode step earlier", ",", () => commands.previousRun());
-  add("first", "First step", "Home", () => commands.first());
-  add("last", "Last step", "End", () => commands.last());
+  add("first", "First step", "Home", () => store.seek(-1));
+  add("last", "Last step", "End", () => store.go(store.t.p.total - 1));
   add("go", "Go to a step by its number", "g", places.goto);
   add("breakpoint", "Breakpoint on the selection", "b", () => commands.toggleSelected());
   add("breakpoints", "Breakpoints: what Continue stops at", "", places.breakpoints);
-  add("breakpoint-query", "Breakpoint where the query finds a step", "", () => (commands.store.query && !commands.store.wrong ? commands.toggle("query", commands.store.query) : commands.store.tell("write a query first")));
+  add("breakpoint-query", "Breakpoint where the query finds a step", "", () => (store.query && !store.wrong ? commands.toggle("query", store.query) : store.tell("write a query first")));
   add("why", "Why? Explain the decision", "w", () => commands.why());
   add("choose", "Run the selected op of the frontier next", "Enter", places.choose);
   add("play", "Play, pause", "Space", () => commands.play());
@@ -84,16 +89,15 @@ export function help(codes: Codes, query: QueryTable, actions: Action[]): HTMLEl
   const { origin, owner, state } = codes;
   const owners = origin.map((name, i) => [name, `${owner[i]}${OWNED[name] ?? ""}`]);
   const bars = [...owners, ["cache", CACHE]].map(([origin, text]) => el("li.kv-mem-row", { "data-origin": origin }, el("span.kv-track", {}, el("i.kv-fill")), text));
-  const pressed = actions.filter((action) => action.keys.length).map((action): [string, string] => [keysOf(action), action.title]);
-  const box = panel(codes, pressed, state.map(([name, , about]) => [name, about]), [el("h4", {}, "Buffers"), el("ul", {}, ...bars), el("h4", {}, "Bytes"), el("dl", {}, ...Object.values(codes.figure ?? {}).flatMap(([name, text]) => [el("dt", {}, name), el("dd", {}, text)]))], NOTES);
+  const box = panel(codes, actions, state.map(([name, , about]) => [name, about]), [el("h4", {}, "Buffers"), el("ul", {}, ...bars), el("h4", {}, "Bytes"), el("dl", {}, ...Object.values(codes.figure ?? {}).flatMap(([name, text]) => [el("dt", {}, name), el("dd", {}, text)]))], NOTES);
   box.append(el("div.kv-language", {}, ...language(query)));
   return box;
 }
 
 /** The help panel: keys on the left; states of ops, `more` and notes on the right. */
-export function panel(codes: Codes, pressed: [string, string][], words: [string, string][], more: Node[], notes: string[]): HTMLElement {
+export function panel(codes: Codes, actions: Action[], words: [string, string][], more: Node[], notes: string[]): HTMLElement {
   const states = words.map(([s, text]) => el("li", {}, el("span.kv-sample", { "data-state": s }, letter(codes, s as State) || "\u00A0"), text));
   return el("div.kv-pop.kv-help", { role: "dialog", "aria-label": "Help", tabindex: -1, "data-kv": "help-panel" },
-    el("div", {}, el("h4", {}, "Keys"), el("dl", {}, ...pressed.flatMap(([k, text]) => [el("dt", {}, el("kbd", {}, k)), el("dd", {}, text)]))),
+    el("div", {}, el("h4", {}, "Keys"), el("dl", {}, ...actions.filter(({ keys }) => keys.length).flatMap((one) => [el("dt", {}, el("kbd", {}, keysOf(one))), el("dd", {}, one.title)]))),
     el("div", {}, el("h4", {}, "Ops"), el("ul", {}, ...states), ...more, ...notes.map((n) => el("p.kv-soft", {}, n))));
 }

@@ -131,9 +131,7 @@ export function moves(d: CacheData, cache: number): { run: number; bytes: number
 }
 
 /** The largest number of rows after any run: the length of the axis. */
-export function most(d: CacheData, cache: number): number {
-  return Math.max(0, ...d.runs.map((_, run) => meter(d, "capacity", cache, run)));
-}
+export function most(d: CacheData, cache: number): number { return Math.max(0, ...d.runs.map((_, run) => meter(d, "capacity", cache, run))); }
 
 /** The first row that a run wrote; if it wrote none, the last with a token, or 0. */
 export function newest(d: CacheData, stream: number, run: number): number {

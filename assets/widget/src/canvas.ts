@@ -114,9 +114,7 @@ export class Inks {
     this.ruler = new Ruler(this.family);
   }
 
-  colour(name: string): string {
-    return ensure(this.#known, name, () => this.#style.getPropertyValue(`--kv-${name}`).trim() || "#888");
-  }
+  colour(name: string): string { return ensure(this.#known, name, () => this.#style.getPropertyValue(`--kv-${name}`).trim() || "#888"); }
 
   mixed(name: string, share: number): string { return `color-mix(in srgb, ${this.colour(name)} ${Math.round(100 * share)}%, ${this.colour("pane")})`; }
 

@@ -25,9 +25,7 @@ const ROWS = { lane: 4, space: 12, host: 3 };
 const made = kept((t: Trace) => gather(t, false));
 
 /** Null if the recording has no times. `open`: show each weight of a program as a bar. */
-export function clock(t: Trace, open = false): Clock | null {
-  return !t.p.time.step.length ? null : open ? gather(t, true) : made(t);
-}
+export function clock(t: Trace, open = false): Clock | null { return !t.p.time.step.length ? null : open ? gather(t, true) : made(t); }
 
 /** Times of steps; a step without a time happens when the previous one ends. */
 function times({ p }: Trace): [Float64Array, Float64Array, Int32Array] {

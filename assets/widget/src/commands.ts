@@ -58,9 +58,6 @@ export class Commands {
     else store.seek(-1);
   }
   play(): void { this.player.toggle(); }
-  first(): void { this.store.seek(-1); }
-  last(): void { this.store.go(this.store.t.p.total - 1); }
-  toRun(run: number, drag = false): void { this.store.toRun(run, "person", drag); }
 
   /** Go to a step, but stop at a bare run that lies between here and there. */
   #pass(to: number, by: 1 | -1): void {
@@ -84,9 +81,7 @@ export class Commands {
     this.#stopped(stop, `nothing stops here: ${here}`);
   }
 
-  reverse(): void {
-    this.#stopped(debug.run(this.store.t, this.store.cursor, -1, this.store.breakpoints), "back at the beginning");
-  }
+  reverse(): void { this.#stopped(debug.run(this.store.t, this.store.cursor, -1, this.store.breakpoints), "back at the beginning"); }
 
   #stopped(stop: debug.Stop, otherwise: string): void {
     this.store.seek(stop.cursor);

@@ -8,9 +8,7 @@ export function iterations({ p }: Trace, frame: number): number[] {
   const { graph, parent, node, iteration } = p.frame;
   if (iteration[frame] < 0) return [];
   const found: number[] = [];
-  for (let f = 0; f < p.frames; f++) {
-    if (parent[f] === parent[frame] && node[f] === node[frame] && graph[f] === graph[frame]) found.push(f);
-  }
+  for (let f = 0; f < p.frames; f++) if (parent[f] === parent[frame] && node[f] === node[frame] && graph[f] === graph[frame]) found.push(f);
   return found.sort((a, b) => iteration[a] - iteration[b]);
 }
 

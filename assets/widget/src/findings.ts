@@ -3,7 +3,7 @@ import type { Ask } from "./commands.js";
 import { button, Delay, el, mark, onHit, say } from "./dom.js";
 import { cost, series, stepsOfFinding } from "./evidence.js";
 import { bytes, count, opName, plural, signed } from "./format.js";
-import { changeTools, linked, nodeLink, valueLink } from "./inspectparts.js";
+import { changeTools, linked, nodeLink, valueLink } from "./inspectstep.js";
 import { pairsOf } from "./hiddenpairs.js";
 import { bare, numberOf, opAt } from "./replay.js";
 import { named } from "./select.js";
@@ -52,8 +52,6 @@ export class FindingsPane implements View {
     this.#begun = placed || !!store.t.p.tour || !!store.t.p.live; // what one steps through does not jump when it ends
     host.append(el("header", {}, el("h3", {}, "Findings"), this.#scope), this.#list);
     onHit(this.#list, "finding", (row) => this.choose(Number(row.dataset.id)), signal);
-    onHit(this.#list, "value", ({ dataset: { id, graph } }) => store.select({ kind: "value", id: Number(id), graph: Number(graph) }), signal);
-    onHit(this.#list, "node-link", ({ dataset: { id, graph } }) => store.select({ kind: "node", id: Number(id), graph: Number(graph) }), signal);
     onHit(this.#list, "part", (row) => this.#go(row, Number(row.dataset.step)), signal);
     onHit(this.#list, "layer", (cell) => this.#go(cell, Number(cell.dataset.step)), signal);
   }

@@ -3,7 +3,7 @@ import { el, hit, mark, name, on, onHit, place, say } from "./dom.js";
 import { count, opName, plural, shortName, signed } from "./format.js";
 import { atEdge, numberOf } from "./replay.js";
 import type { Change, Store, View } from "./store.js";
-import { word } from "./words.js";
+import { word } from "./popover.js";
 
 const MOST = 60;
 

@@ -156,9 +156,7 @@ export class Painter {
         if (v.hits.size && (row.block < 0 ? card.members[i].blocks.some((b) => blocks[b].nodes.some((n) => v.hits.has(n))) : v.hits.has(nodes[i]))) {
           filled(context, this.colour("ink"), x, top + 20, Math.max(2, strip.cell - gap), 2);
         }
-        if (row.block < 0 && single && i === shown) {
-          bordered(context, this.colour("ink"), 2, x - 1, top + 8, strip.cell + 1, 12);
-        }
+        if (row.block < 0 && single && i === shown) bordered(context, this.colour("ink"), 2, x - 1, top + 8, strip.cell + 1, 12);
       }
     }
     const strong = this.#font(600, 12);

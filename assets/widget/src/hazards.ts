@@ -4,7 +4,7 @@ import type { Ask } from "./commands.js";
 import { button, el, mark, onHit, onKey, svg, toggle } from "./dom.js";
 import { bytes, count, opLabel, plural } from "./format.js";
 import { pairGroups, pairState, pairText, pathOf, type PairGroup } from "./hiddenpairs.js";
-import { stepLink } from "./inspectparts.js";
+import { stepLink } from "./inspectstep.js";
 import type { MakePane } from "./lazypane.js";
 import { numberOf, opAt } from "./replay.js";
 import { executed } from "./select.js";
@@ -75,7 +75,6 @@ class HazardsPane implements View {
     onHit(this.#list, "ordered", (node) => this.#follow(Number(node.dataset.id)), signal);
     onHit(this.#list, "pair", (node) => this.#choose(Number(node.dataset.id)), signal);
     onHit(this.#list, "pair-group", (node) => this.#toggle(Number(node.dataset.id)), signal);
-    onHit(this.#card, "step-link", (node) => store.go(Number(node.dataset.step)), signal);
     onKey(this.#list, (key, event) => {
       const by = key === "ArrowDown" ? 1 : key === "ArrowUp" ? -1 : 0;
       if (!by) return false;

@@ -10,9 +10,7 @@ export function pairText(p: Payload, pair: number, name: string): string {
   return at < 0 ? "" : p.strings[p.pairtext.of[pair * (h.picture.texts.length + h.picture.paths.length) + at]] ?? "";
 }
 
-export function pairState(p: Payload, pair: number): string {
-  return p.hazards?.picture.states[p.pair.state[pair]] ?? "";
-}
+export function pairState(p: Payload, pair: number): string { return p.hazards?.picture.states[p.pair.state[pair]] ?? ""; }
 
 /** Alike pairs of layers and runs, hidden or kept in order by a path of the graph, in the order of the header's titles; those that were not sent are left out. */
 export interface PairGroup { group: number; title: string; state: string; pairs: number[] }
@@ -24,9 +22,7 @@ export function pairGroups(p: Payload, kind: "pair" | "ordered"): PairGroup[] {
 }
 
 /** The steps of the path that keeps a pair in order, its own two with them. */
-export function pathOf(p: Payload, pair: number): number[] {
-  return [...p.path.step.subarray(p.ordered.path[pair], p.ordered.path[pair + 1])];
-}
+export function pathOf(p: Payload, pair: number): number[] { return [...p.path.step.subarray(p.ordered.path[pair], p.ordered.path[pair + 1])]; }
 
 /** Where the shared bytes of a pair lie in their root: (low, high) of each piece, as shares of it. */
 export function sharedParts(p: Payload, pair: number): [number, number][] {

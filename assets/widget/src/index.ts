@@ -26,10 +26,7 @@ export interface Index {
   peak: number; // the step with the largest live bytes, -1 if there are no steps
   run: Ints; // by step
   weights: number; // bytes of all weight storages
-  keys: Ints[]; // lives that go on, every KEY steps
 }
-
-export const KEY = 512;
 
 function indexGraph(g: Graph): GraphIndex {
   const producer = new Int32Array(g.values.length).fill(-1);
@@ -90,18 +87,6 @@ function lifetimes(p: Payload, x: Pick<Index, "first" | "binds" | "bindFrame" | 
   return { life, lives: group(life.storage, p.storages) };
 }
 
-function keyframes(p: Payload, { born, freed }: Index["life"]): Ints[] {
-  const keys: Ints[] = [];
-  let alive: number[] = [];
-  let next = 0;
-  for (let cursor = -1; cursor < p.steps; cursor += KEY) {
-    while (next < born.length && born[next] <= cursor) alive.push(next++);
-    alive = alive.filter((i) => freed[i] > cursor);
-    keys.push(Int32Array.from(alive));
-  }
-  return keys;
-}
-
 export function buildIndex(p: Payload): Index {
   const { frame, step, out } = p;
   const depth = new Int32Array(p.frames);
@@ -127,6 +112,5 @@ export function buildIndex(p: Payload): Index {
     grown: group(p.grow.storage, p.storages),
     bindFrame: owners(frame.bind, p.bind.value.length),
   };
-  const { life, lives } = lifetimes(p, base);
-  return { ...base, life, lives, keys: keyframes(p, life) };
+  return { ...base, ...lifetimes(p, base) };
 }

@@ -4,8 +4,7 @@ import { idsOf } from "./arrays.js";
 import type { Ask } from "./commands.js";
 import { button, el, mark, onHit, say, td } from "./dom.js";
 import { buffer, bytes, count, plural, shape, shortValue, valueName } from "./format.js";
-import { bufferChip, facts, listed, nodeLink, stepLink, valueLink } from "./inspectparts.js";
-import { infoOf, nodeBody, occurrenceOf, stepBody, stepTitle } from "./inspectstep.js";
+import { bufferChip, facts, infoOf, listed, nodeBody, nodeLink, occurrenceOf, stepBody, stepLink, stepTitle, valueLink } from "./inspectstep.js";
 import { age, heldFrom, lifeOf, lives } from "./mapdata.js";
 import { bare, capacity, generation, numberOf, placeOf, stack, stepsOf, valuesIn, type Trace } from "./replay.js";
 import { ofCursor, ofSelection, type Subject } from "./select.js";
@@ -14,7 +13,7 @@ import type { History } from "./history.js";
 import type { Change, Store, View } from "./store.js";
 import { stepsOfFinding } from "./evidence.js";
 import type { Reports } from "./findings.js";
-import { word } from "./words.js";
+import { word } from "./popover.js";
 
 interface Page { title: { op: string; name: string; full: string }; where: string; body: Node[] }
 
@@ -43,11 +42,7 @@ export class Inspector implements View {
     this.#forward.ariaLabel = "Forward";
     host.append(el("header", {}, this.#kind, this.#where, el("span.kv-tools", {}, this.#back, this.#forward, this.#pin, copyButton(host, "inspector", share, signal))), el("div.kv-inspect", {}, this.#body, this.#other));
     this.#other.hidden = true;
-    onHit(host, "step-link", ({ dataset: { step } }) => store.go(Number(step)), signal);
     onHit(host, "finding-link", ({ dataset: { id, step } }) => store.frame(Number(id), stepsOfFinding(store.t, store.report!.findings[Number(id)]).indexOf(Number(step))), signal);
-    onHit(host, "buffer", ({ dataset: { id } }) => store.select({ kind: "storage", id: Number(id) }), signal);
-    onHit(host, "value", ({ dataset: { id, graph } }) => store.select({ kind: "value", id: Number(id), graph: Number(graph) }), signal);
-    onHit(host, "node-link", ({ dataset: { id, graph } }) => store.select({ kind: "node", id: Number(id), graph: Number(graph) }), signal);
     onHit(host, "attention-link", ({ dataset: { id } }) => {
       store.weigh = Number(id);
       store.select({ kind: "cache", id: store.weigh });

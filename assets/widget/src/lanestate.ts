@@ -1,6 +1,6 @@
 // The state that the panes of lanes share: opened recordings, the shown lane, the compared lanes.
 import { ensure } from "./arrays.js";
-import { scaleOf } from "./curve.js";
+import { scaleOf } from "./timeline.js";
 import { count } from "./format.js";
 import { buildIndex } from "./index.js";
 import { executed } from "./select.js";
@@ -146,9 +146,7 @@ export class LaneState {
   }
 }
 
-function name({ p }: Trace, s: { id: number; graph?: number }): string | undefined {
-  return p.graphs[s.graph ?? 0]?.nodes[s.id]?.[0];
-}
+function name({ p }: Trace, s: { id: number; graph?: number }): string | undefined { return p.graphs[s.graph ?? 0]?.nodes[s.id]?.[0]; }
 
 const states = new WeakMap<object, LaneState>();
 export function stateOf(context: Context): LaneState {

@@ -15,9 +15,7 @@ const MOST_STACKS = 6;
 
 export function cardsOf(g: Graph): Card[] {
   const numbers = new Map<string, Set<number>>();
-  for (const { stack } of g.blocks) {
-    if (stack) ensure(numbers, stack[0], () => new Set()).add(stack[1]);
-  }
+  for (const { stack } of g.blocks) if (stack) ensure(numbers, stack[0], () => new Set()).add(stack[1]);
   // only the largest stacks become cards
   const stacks = new Set([...numbers].filter(([, n]) => n.size > 1).sort((a, b) => b[1].size - a[1].size).slice(0, MOST_STACKS).map(([name]) => name));
   const cards: Card[] = [];
@@ -107,9 +105,7 @@ export function arrange(cards: Card[], g: Graph, drawings: Drawing[], folds: Fol
 }
 
 /** The top of a drawn head: it sticks to the top of the port while its row is visible; heads of cards scroll away. */
-export function headAt(row: Row, top: number): number {
-  return row.block < 0 ? row.y : Math.max(row.y, Math.min(top, row.y + row.h - HEAD));
-}
+export function headAt(row: Row, top: number): number { return row.block < 0 ? row.y : Math.max(row.y, Math.min(top, row.y + row.h - HEAD)); }
 
 /** The visible part of a head. */
 export function headSpan(row: Row, port: { x: number; w: number }): [from: number, to: number] {

@@ -19,9 +19,7 @@ const LOOKS: Record<string, Look> = {
 const NAMES = Object.keys(LOOKS);
 
 /** The look of a state; an unknown one is plain. */
-export function lookOf(state: string): Look {
-  return LOOKS[state] ?? { about: state, fill: "pane", mark: "", ink: "ink", dash: [], line: 1 };
-}
+export function lookOf(state: string): Look { return LOOKS[state] ?? { about: state, fill: "pane", mark: "", ink: "ink", dash: [], line: 1 }; }
 
 /** Sort key of drawing: unknown states first. */
 export function above(a: string, b: string): number { return NAMES.indexOf(a) - NAMES.indexOf(b); }

@@ -4,8 +4,7 @@ import { idsOf, within } from "./arrays.js";
 import { outline, polygon, type Inks, type Ruler } from "./canvas.js";
 import { buffer, bytes, count, opLabel, plural, shortValue } from "./format.js";
 import type { Rect } from "./level.js";
-import { age, heldFrom, notches, type Layout } from "./mapdata.js";
-import { rectOf, xOf, type Sheet } from "./mapview.js";
+import { age, heldFrom, notches, rectOf, xOf, type Layout, type Sheet } from "./mapdata.js";
 import { generation, numberOf, opAt, type Trace } from "./replay.js";
 
 const FONT = "11px";

@@ -3,9 +3,8 @@
 import { Inks } from "./canvas.js";
 import { Delay, el, mark, on, onDrag, onKey, onPointer, onResize, placeIn, placeTip, stop } from "./dom.js";
 import type { MakePane } from "./lazypane.js";
-import { addressed, layout, lifeOf, type Layout, type Sort } from "./mapdata.js";
+import { addressed, clamped, layout, lifeOf, neighbour, raised, rectOf, sheet, under, xOf, zoomed, type Layout, type Range, type Rise, type Sheet, type Sort } from "./mapdata.js";
 import { classes, Picture, pixel, type Class, type Colour, type Ink } from "./mappicture.js";
-import { clamped, neighbour, raised, rectOf, sheet, under, xOf, zoomed, type Range, type Rise, type Sheet } from "./mapview.js";
 import { MapHead, MapList, Scales } from "./maphead.js";
 import { lines } from "./mapmarks.js";
 import { copyButton } from "./sharing.js";

@@ -5,9 +5,8 @@ import { idsOf } from "./arrays.js";
 import { el, mark, set } from "./dom.js";
 import { bytes, opName, shortValue } from "./format.js";
 import { pairText, sharedParts } from "./hiddenpairs.js";
-import type { Layout, Lives } from "./mapdata.js";
+import { rectOf, xOf, yOf, type Layout, type Lives, type Sheet } from "./mapdata.js";
 import { large, marks, texts, type Text } from "./mapmarks.js";
-import { rectOf, xOf, yOf, type Sheet } from "./mapview.js";
 import { opAt, type Trace } from "./replay.js";
 import type { Store } from "./store.js";
 
@@ -102,9 +101,7 @@ class Raster {
     for (let y = Math.max(0, y0); y < Math.min(height, y1); y++) this.#pixels.fill(pixel, y * width + from, y * width + to);
   }
 
-  show(): void {
-    if (this.#image) this.#context?.putImageData(this.#image, 0, 0);
-  }
+  show(): void { if (this.#image) this.#context?.putImageData(this.#image, 0, 0); }
 }
 
 /** Fill the rectangles of visible lives, or of `few`; returns how many. */

@@ -181,22 +181,22 @@ export function listen(model: Model, event: string, call: (...args: any[]) => vo
 /** Writes traits, delayed; `values`: the present value of each. */
 export class Writer {
   #dirty = new Set<string>();
-  #timer: ReturnType<typeof setTimeout> | undefined;
+  #later: Delay;
   constructor(private model: Model, private values: Record<string, () => unknown>, life: AbortSignal) {
+    this.#later = new Delay(life);
     life.addEventListener("abort", this.flush);
   }
 
   touch(...names: string[]): void {
     for (const name of names) this.#dirty.add(name);
-    this.#timer ??= setTimeout(this.flush, WRITE_DELAY);
+    if (!this.#later.waits) this.#later.start(WRITE_DELAY, this.flush);
   }
 
   /** Whether a trait is about to be written, and so does not follow the model. */
   has(name: string): boolean { return this.#dirty.has(name); }
 
   flush = (): void => {
-    clearTimeout(this.#timer);
-    this.#timer = undefined;
+    this.#later.stop();
     if (!this.#dirty.size) return;
     for (const name of this.#dirty) this.model.set(name, this.values[name]());
     this.#dirty.clear();

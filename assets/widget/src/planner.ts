@@ -4,19 +4,18 @@ import { el, mark, NUMBER, on, onHit, say, set, td } from "./dom.js";
 import { count, opLabel, opName, plural, shortName, shortValue } from "./format.js";
 import { FrontierPane } from "./frontier.js";
 import { GraphPane } from "./graph.js";
-import { panel } from "./actions.js";
+import { action, movesOf, panel } from "./actions.js";
 import { Player } from "./commands.js";
 import { keys } from "./keys.js";
 import { entry, listen, Writer, type Model } from "./mount.js";
-import { closePopover } from "./popover.js";
 import type { State, StateWords } from "./replay.js";
 import { Rows } from "./rows.js";
 import { light } from "./select.js";
 import { Shell } from "./shell.js";
 import { firstStep, Store, type Change, type Now } from "./store.js";
-import { Bar, tool } from "./toolbar.js";
+import { Bar, tools } from "./toolbar.js";
 import { open, payloadOf, type Header, type Ints, type Payload } from "./wire.js";
-import { explain } from "./words.js";
+import { explain } from "./popover.js";
 
 const COLUMNS = ["phase", "node", "value", "action", "reason", "planned", "depth", "ready"] as const;
 
@@ -56,9 +55,7 @@ export function frontierAt(plan: Plan, i: number): number[] {
   return nodes;
 }
 
-export function readyAt({ e, ready }: Plan, i: number): number[] {
-  return i < 0 ? [] : Array.from(ready.subarray(e.ready[i], e.ready[i + 1]));
-}
+export function readyAt({ e, ready }: Plan, i: number): number[] { return i < 0 ? [] : Array.from(ready.subarray(e.ready[i], e.ready[i + 1])); }
 
 const PLAN_WORDS: StateWords = {
   waiting: "not visited", path: "on the walk's path: something it needs is not resolved yet", listed: "in the walk's list: all that it needs is resolved",
@@ -98,10 +95,6 @@ export function planNow(plan: Plan, { t, cursor, selection }: Store): Now {
   return { run: 0, frame: 0, graph: 0, states, steps: plan.picked, next: 0, choices, ran: firstStep(choices), lit: light(t, selection, 0, cursor), captions, words: PLAN_WORDS, hint };
 }
 
-const KEYS: [string, string][] = [
-  ["→ or n", "next event"], ["← or p", "previous event"], [". and ,", "next, previous pick"], ["Home, End", "before the first, the last event"],
-  ["g", "go to an event by number"], ["Space", "play, pause"], ["f", "fit the graph, or true size"], ["?", "this help"], ["Esc", "clear, close"],
-];
 const NOTES = ["A plan is made before anything runs: sizes, owners and values play no part in it unless the policy says so.", "Step numbers in the plan are those at which the ops run."];
 
 class Planner {
@@ -134,16 +127,20 @@ class Planner {
       by(1)();
       return store.cursor < p.steps - 1;
     });
-    const nextPick = () => store.seek(picks.find((e) => e > store.cursor) ?? p.steps - 1);
-    const lastPick = () => store.seek([...picks].reverse().find((e) => e < store.cursor) ?? -1);
     explain(shell.app, signal);
-    const help = () => void shell.help(() => panel(store.t.p.codes, KEYS, Object.entries(PLAN_WORDS), [], NOTES));
-    const next = tool("Next ▶\uFE0E", "The next event", "next", by(1), signal, "ArrowRight n", "Next");
-    next.classList.add("kv-go");
-    const bar = new Bar(shell.app, store, "event", [
-      [tool("◀\uFE0E", "The event before", "back", by(-1), signal, "ArrowLeft p", "Back"), next],
-      [tool("◂◂", "Previous pick", "previous-pick", lastPick, signal, ",", "Previous pick"), tool("Next pick ▸▸", "Next pick", "next-pick", nextPick, signal, ".")],
-    ], [tool("?", "Keys and signs", "help", help, signal, "?", "Help")], () => {
+    const list = [
+      action("next", "Next event", "ArrowRight n F10", by(1)), action("back", "Previous event", "ArrowLeft p Shift+F10", by(-1)),
+      action("next-pick", "Next pick", ".", () => store.seek(picks.find((e) => e > store.cursor) ?? p.steps - 1)),
+      action("previous-pick", "Previous pick", ",", () => store.seek([...picks].reverse().find((e) => e < store.cursor) ?? -1)),
+      action("first", "Before the first event", "Home", () => store.seek(-1)), action("last", "Last event", "End", () => store.seek(p.steps - 1)),
+      action("go", "Go to an event by its number", "g", () => bar.focusGoto()), action("play", "Play, pause", "Space", () => this.#player.toggle()),
+      action("fit", "Fit the graph, or true size", "f", () => shell.fit()), action("help", "Keys and signs", "?", () => shell.help(() => panel(store.t.p.codes, list, Object.entries(PLAN_WORDS), [], NOTES))),
+      action("close", "Clear, close", "Escape", () => shell.clear(store)),
+    ];
+    const make = tools(list, signal);
+    const bar: Bar = new Bar(shell.app, store, "event", [
+      [make("◀\uFE0E", "back", "Back"), make("Next ▶\uFE0E", "next", "Next")], [make("◂◂", "previous-pick", "Previous pick"), make("Next pick ▸▸", "next-pick")],
+    ], [make("?", "help", "Help")], () => {
       const done = picks.filter((e) => e <= store.cursor).length;
       return store.cursor < plan.walk ? "walk back from the outputs" : `${count(done)} of ${count(picks.length)} picked`;
     }, signal);
@@ -168,9 +165,7 @@ class Planner {
     const events = new Rows("Events", "kv-events", ["event#", "phase", "action", "op", "name", "value", "planned#", "reason"], store, (row) => this.#event(row), signal);
     lists.append(el("div.kv-panels", {}, el("div.kv-panel", {}, events.root)));
     shell.addStatus();
-    for (const rows of [order, events]) {
-      onHit(rows.root, "event-row", (row) => store.seek(Number(row.dataset.step)), signal);
-    }
+    for (const rows of [order, events]) onHit(rows.root, "event-row", (row) => store.seek(Number(row.dataset.step)), signal);
 
     const rest = {
       slow: true,
@@ -201,18 +196,7 @@ class Planner {
       set(part, "flex-grow", String(n));
       return part;
     }));
-    keys(root, {
-      moves: {
-        ArrowRight: by(1), n: by(1), F10: by(1), ArrowLeft: by(-1), p: by(-1), "Shift+F10": by(-1), ".": nextPick, ",": lastPick,
-        Home: () => store.seek(-1), End: () => store.seek(p.steps - 1), g: () => bar.focusGoto(), f: () => shell.app.querySelector<HTMLElement>('[data-kv="fit"]')?.click(), "?": help, " ": () => this.#player.toggle(),
-        Escape: () => {
-          if (closePopover(shell.app)) return;
-          store.select(null);
-          store.tell("");
-        },
-      },
-      pause: () => this.#player.pause(),
-    }, signal);
+    keys(root, { moves: movesOf(list), pause: () => this.#player.pause() }, signal);
   }
 
   #reason(i: number): string {

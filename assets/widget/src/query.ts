@@ -133,9 +133,7 @@ function ofNodes(t: Trace, test: (graph: number, node: number) => boolean): Test
   };
 }
 
-function called(t: Trace, run: number): string[] {
-  return [(t.p.runs[run]?.label ?? "").toLowerCase(), wordOf(t, run).toLowerCase()];
-}
+function called(t: Trace, run: number): string[] { return [(t.p.runs[run]?.label ?? "").toLowerCase(), wordOf(t, run).toLowerCase()]; }
 
 function word(t: Trace, text: string): Test {
   const { p, x } = t;

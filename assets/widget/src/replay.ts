@@ -2,7 +2,7 @@
 // Pure functions of payload, index and cursor: the number of the step that just ran, -1 before the first.
 import { ensure, kept, idsOf, upper, within } from "./arrays.js";
 import { bytes, count, plural } from "./format.js";
-import { KEY, type Index } from "./index.js";
+import type { Index } from "./index.js";
 import type { ValueData } from "./valuedata.js";
 import type { Choice, Codes, Graph, Node, Payload } from "./wire.js";
 
@@ -27,9 +27,7 @@ export function letter({ state: states }: Codes, state: State): string {
 }
 
 /** The cache of which a value is the past or present, or -1. */
-export function cacheOf(p: Payload, name: string | undefined): number {
-  return p.caches.findIndex((c) => c.input === name || c.output === name);
-}
+export function cacheOf(p: Payload, name: string | undefined): number { return p.caches.findIndex((c) => c.input === name || c.output === name); }
 
 /** Valid and reserved rows of a cache before a run. */
 export function rowsBefore({ p }: Trace, cache: number, run: number): [valid: number, capacity: number] {
@@ -86,19 +84,13 @@ export function stack({ p }: Trace, f: number): number[] {
 /** The labels of the frames around one, without main. */
 export function labels(t: Trace, f: number): string[] { return stack(t, f).slice(1).map((at) => t.p.strings[t.p.frame.label[at]]); }
 
-/** Tables by frame; only a few are kept. */
+/** Tables by frame. */
 const ofFrames = () => kept((_: Index) => new Map<number, Int32Array>());
-function tableOf(tables: (x: Index) => Map<number, Int32Array>, { x }: Trace, f: number, make: () => Int32Array): Int32Array {
-  const known = tables(x);
-  if (known.size > 32 && !known.has(f)) known.clear();
-  return ensure(known, f, make);
-}
 
 const nodeSteps = ofFrames();
 /** The step of each node in a frame, perhaps after the cursor; -1 = not recorded. */
-export function stepsOf(t: Trace, f: number): Int32Array {
-  const { p, x } = t;
-  return tableOf(nodeSteps, t, f, () => {
+export function stepsOf({ p, x }: Trace, f: number): Int32Array {
+  return ensure(nodeSteps(x), f, () => {
     const steps = new Int32Array(p.graphs[p.frame.graph[f]]?.nodes.length ?? 0).fill(-1);
     for (const step of idsOf(x.steps, f)) steps[p.step.node[step]] = step;
     return steps;
@@ -152,9 +144,8 @@ export function nodeStates(t: Trace, f: number, cursor: number): State[] {
 
 const places = ofFrames();
 /** The place of each value in a frame: out entry + 1, or -(bind entry + 1), or 0. */
-function placesOf(t: Trace, f: number): Int32Array {
-  const { p, x } = t;
-  return tableOf(places, t, f, () => {
+function placesOf({ p, x }: Trace, f: number): Int32Array {
+  return ensure(places(x), f, () => {
     const at = new Int32Array(p.graphs[p.frame.graph[f]]?.values.length ?? 0);
     for (let b = p.frame.bind[f]; b < p.frame.bind[f + 1]; b++) if (p.bind.value[b] >= 0) at[p.bind.value[b]] = -(b + 1);
     for (const step of idsOf(x.steps, f)) {
@@ -182,16 +173,10 @@ export function placeFrom(t: Trace, frame: number, value: number, cursor: number
   return place;
 }
 
-/** Storages alive at the cursor, oldest first, from the nearest key frame. */
-export function alive({ x }: Trace, cursor: number): number[] {
-  const { storage, born, freed } = x.life;
-  const key = Math.min(Math.floor((cursor + 1) / KEY), x.keys.length - 1);
+/** Storages alive at the cursor, oldest first. */
+export function alive({ x: { life: { storage, born, freed } } }: Trace, cursor: number): number[] {
   const found: number[] = [];
-  if (key < 0) return found;
-  for (const i of x.keys[key]) if (freed[i] > cursor) found.push(storage[i]);
-  for (let i = upper(born, -1 + key * KEY); i < born.length && born[i] <= cursor; i++) {
-    if (freed[i] > cursor) found.push(storage[i]);
-  }
+  for (let i = 0; i < born.length && born[i] <= cursor; i++) if (freed[i] > cursor) found.push(storage[i]);
   return found;
 }
 

@@ -1,6 +1,7 @@
 // Shared by the debugger and the planner: the root element, panes, the help panel, the status line.
-import { el, mark, on, onHit, say, uid } from "./dom.js";
-import { Popover } from "./popover.js";
+import { el, mark, on, onDrag, onHit, onKey, say, set, uid } from "./dom.js";
+import { closePopover, Popover } from "./popover.js";
+import type { Store } from "./store.js";
 
 export class Shell {
   readonly app = el("div.kv-app");
@@ -39,6 +40,15 @@ export class Shell {
     say(this.#undo, text && `◂ undo: ${text}`);
     this.#undo.hidden = !text;
   }
+
+  /** Close what is open, or else forget the selection and the note. */
+  clear(store: Store): void {
+    if (closePopover(this.app)) return;
+    store.select(null);
+    store.tell("");
+  }
+
+  fit(): void { this.app.querySelector<HTMLElement>('[data-kv="fit"]')?.click(); }
 
   /** Toggle the help panel. */
   help(make: () => HTMLElement): void {
@@ -120,4 +130,68 @@ export class Tabs {
       t.tab.tabIndex = open || id === "" ? 0 : -1;
     }
   }
+}
+
+/** Put a bar before or after each of these panes; its size is the custom property `--kv-NAME` of `app`. */
+export function splitters(app: HTMLElement, panes: { findings: HTMLElement; side: HTMLElement; map: HTMLElement; lists: HTMLElement }, signal: AbortSignal): void {
+  const make = (pane: HTMLElement, split: Split) => splitter(app, pane, split, signal);
+  panes.findings.after(make(panes.findings, { name: "findings", label: "Width of the findings", vertical: true, sign: 1, least: 160, most: 0.4 }));
+  panes.side.before(make(panes.side, { name: "side", label: "Width of the inspector", vertical: true, sign: -1, least: 200, most: 0.6 }));
+  panes.map.before(make(panes.map, { name: "map", label: "Height of memory", vertical: false, sign: -1, least: 60, most: 0.7 }));
+  panes.lists.parentElement!.before(make(panes.lists, { name: "lists", label: "Height of the drawer", vertical: false, sign: -1, least: 60, most: 0.7 }));
+}
+
+/** Toggle full screen; some hosts do not allow it. */
+export async function fullScreen(root: HTMLElement): Promise<void> {
+  await (document.fullscreenElement ? document.exitFullscreen() : root.requestFullscreen?.())?.catch(() => {});
+}
+
+/** `sign`: 1 if the pane grows as the splitter moves right or down. `least`: px; `most`: of the page. */
+interface Split { name: string; label: string; vertical: boolean; sign: 1 | -1; least: number; most: number }
+
+const STEP = 16; // px an arrow key moves the bar
+
+const KEPT = "kvviz.sizes"; // in local storage, where a host has one
+
+function sizes(): Record<string, number | undefined> {
+  try {
+    return JSON.parse(localStorage.getItem(KEPT) ?? "{}") ?? {};
+  } catch {
+    return {};
+  }
+}
+
+function splitter(app: HTMLElement, pane: HTMLElement, { name, label, vertical, sign, least, most }: Split, signal: AbortSignal): HTMLElement {
+  const bar = el("div.kv-splitter", { role: "separator", tabindex: 0, "data-kv": "splitter", "data-id": name, "data-vertical": vertical ? 1 : null, "aria-orientation": vertical ? "vertical" : "horizontal", "aria-label": label, title: `${label}: drag, or use the arrow keys; double click for the usual size; Page Up and Page Down go to the other bars` });
+  const size = () => (vertical ? pane.offsetWidth : pane.offsetHeight);
+  /** Apply a size; the usual one if there is none. */
+  const apply = (px: number | undefined) => {
+    if (px === undefined) app.style.removeProperty(`--kv-${name}`);
+    else set(app, `--kv-${name}`, `${px}px`);
+    bar.ariaValueNow = String(px ?? 0);
+    bar.ariaValueText = px === undefined ? "the usual size" : `${px} px`;
+  };
+  const put = (px?: number) => {
+    const to = px === undefined ? px : Math.round(Math.max(least, Math.min(most * (vertical ? app.clientWidth : app.clientHeight), px)));
+    apply(to);
+    try {
+      localStorage.setItem(KEPT, JSON.stringify({ ...sizes(), [name]: to }));
+    } catch { /* it holds as long as the page lives */ }
+  };
+  let [from, was] = [0, 0];
+  onDrag(bar, (event, moving) => {
+    const at = vertical ? event.clientX : event.clientY;
+    if (moving) return put(was + sign * (at - from));
+    event.preventDefault();
+    [from, was] = [at, size()];
+  }, signal);
+  on(bar, "dblclick", () => put(), signal);
+  onKey(bar, (key) => {
+    const by = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -1, ArrowDown: 1 }[key];
+    if (!by || /Left|Right/.test(key) !== vertical) return false;
+    put(size() + sign * by * STEP);
+  }, signal);
+  const kept = sizes()[name];
+  apply(Number.isFinite(kept) ? kept : undefined);
+  return bar;
 }

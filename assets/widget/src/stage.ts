@@ -7,7 +7,7 @@ import { boxOf, hitIn, type Sketch } from "./sketchview.js";
 import type { Store } from "./store.js";
 
 export type Target = { kind: "node"; node: number } | { kind: "value"; value: number } | { kind: "head"; row: Row } | { kind: "cell"; row: Row; cell: number } | { kind: "pair"; pairs: number[]; text: string } | { kind: "exit"; rect: Rect } | null;
-interface Owner {
+export interface Owner {
   lay(zoom: number, room: number): Level;
   paint(level: Level): Omit<Painted, "level" | "port" | "zoom"> | null;
   sketch(row: Row): Sketch;
@@ -15,7 +15,7 @@ interface Owner {
   line(x: number, y: number): Target; // of a hidden pair, at a point of the level
   fits(): Row | null; // the one block to fit, null = all
   click(target: Target): void;
-  open(target: Target): void; // double click
+  double(target: Target): void;
   title(target: Target): string;
   settled(): void; // nothing has moved for a while
 }
@@ -100,7 +100,7 @@ export class Stage {
         if (target?.kind === "exit") this.reveal(target.rect);
         else owner.click(target);
       },
-      double: (at) => owner.open(this.#at(...at)),
+      double: (at) => owner.double(this.#at(...at)),
       over: (at) => {
         const target = at && this.#at(...at);
         mark(this.canvas, "title", owner.title(target));

@@ -5,11 +5,16 @@ import { button, el, mark, on, say, set } from "./dom.js";
 import { count, plural } from "./format.js";
 import type { Change, Store, View } from "./store.js";
 
-/** A button of the bar; its title names the keys. */
-export function tool(text: string, title: string, kv: string, run: () => void, signal: AbortSignal, keys?: string, label?: string): HTMLButtonElement {
-  const b = button(text, `${title}${keys ? ` (${keys.split(" ").join(" or ")})` : ""}`, kv, run, signal, keys);
-  if (label) b.setAttribute("aria-label", label);
-  return b;
+/** Makes buttons of actions; their titles name the keys. */
+export function tools(list: Action[], signal: AbortSignal): (text: string, id: string, label?: string) => HTMLButtonElement {
+  return (text, id, label) => {
+    const { title, keys, run } = list.find((action) => action.id === id)!;
+    const known = keys.filter((key) => !/F\d/.test(key)).map(shown);
+    const b = button(text, `${title}${known.length ? ` (${known.join(" or ")})` : ""}`, id, run, signal, known.join(" ") || undefined);
+    if (label) b.ariaLabel = label;
+    if (id === "next") b.classList.add("kv-go");
+    return b;
+  };
 }
 
 export class Bar implements View {
@@ -82,18 +87,12 @@ export class Toolbar implements View {
   #into: HTMLButtonElement;
 
   constructor(host: HTMLElement, private store: Store, list: Action[], signal: AbortSignal) {
-    const make = (text: string, id: string, label?: string) => {
-      const { title, keys, run } = list.find((action) => action.id === id)!;
-      const known = keys.filter((key) => !/F\d/.test(key));
-      return tool(text, title, id, run, signal, known.map(shown).join(" "), label);
-    };
+    const make = tools(list, signal);
     this.#back = make("◀\uFE0E", "back", "Back");
-    const next = make("Next ▶\uFE0E", "next", "Next");
-    next.classList.add("kv-go");
     this.#into = make("Into", "into");
     this.#later = make("Next token ▸▸", "next-token", "Next token");
     this.stops = make("Break", "breakpoints");
-    this.bar = new Bar(host, store, "step", [[this.#back, next], [this.#into, make("Out", "out"), make("Continue", "continue")], [make("◂◂", "previous-token", "Previous token"), this.#later]],
+    this.bar = new Bar(host, store, "step", [[this.#back, make("Next ▶\uFE0E", "next", "Next")], [this.#into, make("Out", "out"), make("Continue", "continue")], [make("◂◂", "previous-token", "Previous token"), this.#later]],
       [this.stops, make("⌘K", "palette", "⌘K: all commands"), make("?", "help", "Help")], () => this.#where(), signal);
     this.#tokens = this.#later.parentElement!;
   }

@@ -115,7 +115,8 @@ describe("the order of tables", () => {
 describe("actions", () => {
   const { store, hits } = make();
   const said: string[] = [];
-  const commands = new Proxy({ store }, { get: (target, name) => (name === "store" ? target.store : () => void said.push(String(name))) }) as unknown as Commands;
+  const noted = new Proxy(store, { get: (target, name) => (said.push(String(name)), (target[name as keyof Store] as { bind?(to: Store): unknown } | null)?.bind?.(target) ?? target[name as keyof Store]) });
+  const commands = new Proxy({}, { get: (_, name) => (name === "store" ? noted : () => void said.push(String(name))) }) as unknown as Commands;
   const places = new Proxy({}, { get: (_, name) => () => void said.push(String(name)) }) as Places;
   const list = actions(commands, places);
 

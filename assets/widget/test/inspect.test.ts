@@ -2,7 +2,7 @@
 import { describe, expect, it } from "vitest";
 import { History } from "../src/history.js";
 import { Store } from "../src/store.js";
-import { linked } from "../src/inspectparts.js";
+import { linked } from "../src/inspectstep.js";
 import { executed, named, ofCursor, ofSelection } from "../src/select.js";
 import { unpack } from "../src/wire.js";
 import { llama } from "./mock.js";
