@@ -1,6 +1,5 @@
 // Puts the debugger's panes together on one root element. It knows the store and the commands, not where they came from.
-import { actions, movesOf } from "./actions.js";
-import { Commands, type Ask } from "./commands.js";
+import { actions, Commands, movesOf, type Ask } from "./actions.js";
 import { button, el, mark, on, onHit, say } from "./dom.js";
 import type { Modules } from "./modules.js";
 import { count, visible } from "./format.js";
@@ -11,15 +10,13 @@ import { Inspector } from "./inspector.js";
 import { links } from "./inspectstep.js";
 import { keys } from "./keys.js";
 import type { LaneModule } from "./lanewidget.js";
-import { fullScreen, Shell, splitters, Tabs } from "./shell.js";
-import { LazyPane, type CacheSource, type Context } from "./lazypane.js";
+import { fullScreen, Shell, splitters, Tabs, Toolbar } from "./shell.js";
+import { copyButton, LazyPane, shareButton, type CacheSource, type Context, type ShareContext, type Surroundings } from "./lazypane.js";
 import type { LaneSource } from "./pair.js";
 import type { BreakpointMenu, Palette, PaletteModule } from "./palette.js";
-import { copyButton, shareButton, type ShareContext, type Surroundings } from "./sharing.js";
 import { History } from "./history.js";
 import type { Change, Store, View } from "./store.js";
 import { Timeline } from "./timeline.js";
-import { Toolbar } from "./toolbar.js";
 import type { Guide, GuideModule } from "./tour.js";
 import type { Report } from "./wire.js";
 import { explain } from "./popover.js";

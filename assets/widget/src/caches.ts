@@ -1,6 +1,6 @@
 // The module of the caches: their rows and meters, drawn from data of their own that come beside the payload.
 import { View, type Weights } from "./cacheview.js";
-import { NEEDS_KERNEL } from "./commands.js";
+import { NEEDS_KERNEL } from "./actions.js";
 import { el, mark, say } from "./dom.js";
 import type { MakePane } from "./lazypane.js";
 import { ALL } from "./store.js";

@@ -1,11 +1,10 @@
 // One cache at a time: rows after the present run, rows over all runs, meters, and what is wrong.
-import { atStep, cellAt, cost, counts, meter, most, moves, newest, noteAt, ownerCounts, progress, storesOf, tokenAt, unpackCaches, type CacheData } from "./cachedata.js";
+import { atStep, axisOf, box, cellAt, cost, counts, lookOf, MARGIN, meter, most, moves, newest, noteAt, ownerBox, ownerCounts, progress, storesOf, tokenAt, unpackCaches, type Axis, type CacheData } from "./cachedata.js";
 import { Inks, sized } from "./canvas.js";
-import { DRY, type Ask } from "./commands.js";
+import { DRY, type Ask } from "./actions.js";
 import { button, Delay, el, mark, name, on, onHit, onResize, say, td, toggle } from "./dom.js";
 import { bytes, count, plural, visible } from "./format.js";
 import { HeatMap, mean, Occupancy, type Place } from "./heat.js";
-import { axisOf, box, lookOf, MARGIN, ownerBox, type Axis } from "./looks.js";
 import { numberOf } from "./replay.js";
 import type { Change, Store } from "./store.js";
 import { weightsOf } from "./valuedata.js";

@@ -1,5 +1,5 @@
 // The ranked findings of the recording, which lead the page, and the bar that walks through the steps of the one that is framed.
-import type { Ask } from "./commands.js";
+import type { Ask } from "./actions.js";
 import { button, Delay, el, mark, onHit, say } from "./dom.js";
 import { cost, series, stepsOfFinding } from "./evidence.js";
 import { bytes, count, opName, plural, signed } from "./format.js";

@@ -1,18 +1,14 @@
 // The graph pane: the shown frame's graph on a canvas; the block under the cursor opens by itself.
-import { alone, arrange, blockFacts, cardsOf, type Card, type Level, type Row } from "./level.js";
-import { Crumbs } from "./crumbs.js";
-import { Framed } from "./framed.js";
+import { alone, arrange, blockFacts, cardsOf, sketchOf, step as walk, type Card, type Level, type Place, type Row, type Scene, type Sketch } from "./level.js";
+import { Crumbs, Framed, graphLegend, GraphList, hitNodes } from "./grapharound.js";
 import { button, el, mark, on, onKey, say, toggle } from "./dom.js";
 import { plural } from "./format.js";
-import { GraphList, graphLegend, hitNodes } from "./graphlist.js";
 import type { Painted } from "./graphpaint.js";
 import { redAt, redEdges, type RedEdge } from "./rededges.js";
-import { sketchOf, step as walk, type Place, type Scene, type Sketch } from "./sketchview.js";
 import { Stage, type Owner, type Target } from "./stage.js";
-import type { MakePane } from "./lazypane.js";
+import { copyButton, type MakePane } from "./lazypane.js";
 import { wayOf } from "./select.js";
 import { numberOf } from "./replay.js";
-import { copyButton } from "./sharing.js";
 import type { Change, Store, View } from "./store.js";
 
 const OPEN_ALL = 60; // graphs with no more nodes than this start unfolded

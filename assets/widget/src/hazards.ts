@@ -1,6 +1,6 @@
 // The module of the hazards: a list of the pairs that only the schedule keeps in order, and the card of one.
 import { copy, toPng } from "./picture.js";
-import type { Ask } from "./commands.js";
+import type { Ask } from "./actions.js";
 import { button, el, mark, onHit, onKey, svg, toggle } from "./dom.js";
 import { bytes, count, opLabel, plural } from "./format.js";
 import { pairGroups, pairState, pairText, pathOf, type PairGroup } from "./hiddenpairs.js";

@@ -1,10 +1,9 @@
 // The two pictures of a cache. Heads × rows after one run: the state of every row, with attention weights, words and arcs above.
 // Runs × rows: how the cache grows. Both are drawn by spans, so that 4,096 rows cost no more than ten.
-import { cellsOf, type CacheData } from "./cachedata.js";
+import { above, box, cellsOf, drawAxis, drawOwners, LEFT, lookOf, rowAt, wideOf, xOf, type Axis, type CacheData } from "./cachedata.js";
 import { bordered, filled, label, outline, polygon, sized, type Inks } from "./canvas.js";
 import { el, on, onDrag, onKey } from "./dom.js";
 import { bytes, round } from "./format.js";
-import { above, box, drawAxis, drawOwners, LEFT, lookOf, rowAt, wideOf, xOf, type Axis } from "./looks.js";
 
 const MOST = 48; // arcs
 const SHARE = 0.02; // of the largest weight: what is less has no arc

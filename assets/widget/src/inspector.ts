@@ -1,14 +1,14 @@
 // The inspector: shows what was chosen last (an execution, a buffer, a value, a cache) or the step at the cursor; one thing can
 // be pinned beside it.
 import { idsOf } from "./arrays.js";
-import type { Ask } from "./commands.js";
+import type { Ask } from "./actions.js";
 import { button, el, mark, onHit, say, td } from "./dom.js";
 import { buffer, bytes, count, plural, shape, shortValue, valueName } from "./format.js";
 import { bufferChip, facts, infoOf, listed, nodeBody, nodeLink, occurrenceOf, stepBody, stepLink, stepTitle, valueLink } from "./inspectstep.js";
 import { age, heldFrom, lifeOf, lives } from "./mapdata.js";
 import { bare, capacity, generation, numberOf, placeOf, stack, stepsOf, valuesIn, type Trace } from "./replay.js";
 import { ofCursor, ofSelection, type Subject } from "./select.js";
-import { copyButton, type ShareContext } from "./sharing.js";
+import { copyButton, type ShareContext } from "./lazypane.js";
 import type { History } from "./history.js";
 import type { Change, Store, View } from "./store.js";
 import { stepsOfFinding } from "./evidence.js";

@@ -1,6 +1,6 @@
 // One execution of an op: why it ran as it did, what would change that, and what it read and wrote.
 import { within } from "./arrays.js";
-import type { Ask } from "./commands.js";
+import type { Ask } from "./actions.js";
 import { button, el, name, onHit, say, td } from "./dom.js";
 import { partOf } from "./evidence.js";
 import { buffer, bytes, capital, count, figure, opLabel, opName, shape, shortName, shortValue, valueName } from "./format.js";

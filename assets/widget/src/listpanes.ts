@@ -1,6 +1,6 @@
 // The module of the lists that are not visible at opening: the buffers at the cursor, one bar per storage, its length its bytes, coloured by
 // owner, all weights one bar; and the totals of a run.
-import { NEEDS_KERNEL, type Ask } from "./commands.js";
+import { NEEDS_KERNEL, type Ask } from "./actions.js";
 import { button, Delay, el, mark, name, NUMBER, on, onHit, place, say, set, td } from "./dom.js";
 import { bytes, count, figure, opLabel, plural, shortValue, signed, valueName, visible } from "./format.js";
 import type { MakePane } from "./lazypane.js";

@@ -1,6 +1,6 @@
 // Shared by all entries of anywidget: the root element, and what is drawn from unpacked traits.
 // The same modules serve the stand-alone page (kvviz/view/export.py), whose model is a stub without `send`.
-import { NEEDS_KERNEL, type Ask, type Message } from "./commands.js";
+import { NEEDS_KERNEL, type Ask, type Message } from "./actions.js";
 import { Delay, el, onMutation } from "./dom.js";
 import { keepFocus, roving, shareKeys } from "./keys.js";
 import { read } from "./wire.js";

@@ -4,16 +4,14 @@ import { el, mark, NUMBER, on, onHit, say, set, td } from "./dom.js";
 import { count, opLabel, opName, plural, shortName, shortValue } from "./format.js";
 import { FrontierPane } from "./frontier.js";
 import { GraphPane } from "./graph.js";
-import { action, movesOf, panel } from "./actions.js";
-import { Player } from "./commands.js";
+import { action, movesOf, panel, Player } from "./actions.js";
 import { keys } from "./keys.js";
 import { entry, listen, Writer, type Model } from "./mount.js";
 import type { State, StateWords } from "./replay.js";
 import { Rows } from "./rows.js";
 import { light } from "./select.js";
-import { Shell } from "./shell.js";
+import { Bar, Shell, tools } from "./shell.js";
 import { firstStep, Store, type Change, type Now } from "./store.js";
-import { Bar, tools } from "./toolbar.js";
 import { open, payloadOf, type Header, type Ints, type Payload } from "./wire.js";
 import { explain } from "./popover.js";
 

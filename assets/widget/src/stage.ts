@@ -2,8 +2,7 @@
 import { bordered, filled, Inks, sized } from "./canvas.js";
 import { button, Delay, el, mark, onDrag, onPointer, onResize, placeIn, say, set } from "./dom.js";
 import { Painter, stripOf, TINT, worst, type Painted } from "./graphpaint.js";
-import { anchorAt, clampPort, fit, HEAD, headAt, keep, rowAt, show, ZOOMS, type Anchor, type Level, type Port, type Rect, type Row } from "./level.js";
-import { boxOf, hitIn, type Sketch } from "./sketchview.js";
+import { anchorAt, boxOf, clampPort, fit, HEAD, headAt, hitIn, keep, rowAt, show, ZOOMS, type Anchor, type Level, type Port, type Rect, type Row, type Sketch } from "./level.js";
 import type { Store } from "./store.js";
 
 export type Target = { kind: "node"; node: number } | { kind: "value"; value: number } | { kind: "head"; row: Row } | { kind: "cell"; row: Row; cell: number } | { kind: "pair"; pairs: number[]; text: string } | { kind: "exit"; rect: Rect } | null;

@@ -1,7 +1,7 @@
 // Values that exist in the shown frame at the cursor, and a card for one of them: its recorded summary and, with
 // a kernel, its first numbers.
 import { filled, Inks, sized, traced } from "./canvas.js";
-import { DRY, NEEDS_KERNEL } from "./commands.js";
+import { DRY, NEEDS_KERNEL } from "./actions.js";
 import { button, el, mark, NUMBER, on, onHit, say, table, td } from "./dom.js";
 import { buffer, bytes, count, opName, shape, shortValue } from "./format.js";
 import { ours } from "./keys.js";

@@ -1,7 +1,6 @@
 // What follows from a query in the page: hits, ticks, the order of tables, the palette, breakpoints.
 import { beforeAll, describe, expect, test } from "vitest";
-import { actions, keysOf, movesOf, type Places } from "../src/actions.js";
-import type { Commands } from "../src/commands.js";
+import { actions, keysOf, movesOf, type Commands, type Places } from "../src/actions.js";
 import { predicate, run } from "../src/debug.js";
 import { use } from "../src/modules.js";
 import { Hits } from "../src/hits.js";

@@ -1,7 +1,7 @@
 // Long recordings: the steps of some runs are here, the totals of all; steps keep their numbers.
 import { describe, expect, test } from "vitest";
 import { byRuns, curve, highest, position, scaleOf, span, under } from "../src/timeline.js";
-import { Commands, type Message } from "../src/commands.js";
+import { Commands, type Message } from "../src/actions.js";
 import { buildIndex } from "../src/index.js";
 import { memory } from "../src/listpanes.js";
 import { bare, bareRuns, findStep, notHere, placeOf } from "../src/replay.js";
