@@ -11,38 +11,28 @@ export interface Meter { name: string; label: string; about: string; sums: boole
 interface Warning { cache: number; run: number; runs: number; kind: string; text: string }
 /** `unit`: bytes of a row, 0 = not known; `streams`: one for each batch entry. */
 interface CacheRows { heads: number; unit: number; streams: number[]; given: [valid: number, capacity: number] }
-/** The producer's notes on rows, in the order of cells. */
-interface Notes { at: Ints; start: Ints; stop: Ints; text: Ints; table: string[] }
-/** Which rows a run stores at which step of the trace, by cache and run. */
-interface Stores { at: Ints; step: Ints; start: Ints; stop: Ints }
-/** Owners of rows, in the order of cells; `table`: sequences, and the state of rows that disagree with their cells. */
-interface Owners { at: Ints; start: Ints; stop: Ints; of: Ints; table: [sequences: number[], state: string][]; hues: [light: string[], dark: string[]]; states: OwnerState[] }
 /** `mark`: a pattern over the hue, since colour alone carries no meaning. */
 interface OwnerState { name: string; about: string; mark: Pattern; dashed: boolean }
-interface Header { owners?: Pick<Owners, "table" | "hues" | "states">; notes?: string[]; format: number; columns: Kinds; states: string[]; meters: Meter[]; runs: string[]; caches: CacheRows[]; warnings: Warning[] }
+/** `table`: sequences, and the state of rows that disagree with their cells. */
+interface Owners { table: [sequences: number[], state: string][]; hues: [light: string[], dark: string[]]; states: OwnerState[] }
+interface Header { owners?: Owners; notes?: string[]; format: number; columns: Kinds; states: string[]; meters: Meter[]; runs: string[]; caches: CacheRows[]; warnings: Warning[] }
 
-export interface CacheData extends Pick<Header, "states" | "meters" | "runs" | "caches" | "warnings"> {
-  at: Ints;
-  start: Ints; stop: Ints; state: Ints; fresh: Ints; token: Ints; // by cell; fresh: this run wrote it; token: position of that in the first row, -1 = none
-  measured: Record<string, Floats>; // by name of a meter: by cache and run
-  stores: Stores | null;
-  notes: Notes | null;
-  owners: Owners | null;
-  fed: Ints; // by stream and run: tokens that were seen until then
-}
-
-export function unpackCaches(raw: ArrayBuffer): CacheData {
+export type CacheData = ReturnType<typeof unpackCaches>;
+export function unpackCaches(raw: ArrayBuffer) {
   const { header, column } = open<Header>(raw);
   const { states, meters, runs, caches, warnings } = header;
   const ints = (name: string) => column(name) as Ints;
   const d = {
     states, meters, runs, caches, warnings,
+    // by cell; fresh: this run wrote it; token: position of that in the first row, -1 = none
     at: ints("cell.at"), start: ints("cell.start"), stop: ints("cell.stop"), state: ints("cell.state"), fresh: ints("cell.fresh"), token: ints("cell.token"),
+    // by name of a meter: by cache and run
     measured: Object.fromEntries(meters.map(({ name }) => [name, column(`meter.${name}`) as Floats])),
+    // which rows a run stores at which step of the trace, by cache and run; notes and owners of rows, in the order of cells
     stores: header.columns["store.at"] ? { at: ints("store.at"), step: ints("store.step"), start: ints("store.start"), stop: ints("store.stop") } : null,
     notes: header.notes ? { at: ints("note.at"), start: ints("note.start"), stop: ints("note.stop"), text: ints("note.text"), table: header.notes } : null,
     owners: header.owners ? { at: ints("owner.at"), start: ints("owner.start"), stop: ints("owner.stop"), of: ints("owner.of"), ...header.owners } : null,
-    fed: new Int32Array(0),
+    fed: new Int32Array(0) as Ints, // by stream and run: tokens that were seen until then
   };
   const n = runs.length;
   d.fed = new Int32Array((d.at.length / (n + 1)) * n);
@@ -56,7 +46,7 @@ export function unpackCaches(raw: ArrayBuffer): CacheData {
 }
 
 /** The range of cells of a stream after a run. */
-export function cellsOf(d: Pick<CacheData, "at" | "runs">, stream: number, run: number): [number, number] {
+export function cellsOf(d: { at: Ints; runs: string[] }, stream: number, run: number): [number, number] {
   const i = stream * (d.runs.length + 1) + run;
   return [d.at[i] ?? 0, d.at[i + 1] ?? 0];
 }

@@ -17,12 +17,7 @@ export interface Held { at: number[]; bytes: number[]; most: number; room: numbe
 interface Lane { name: string; kind: "lane" | "space"; bars: Bar[]; rows: number; rest: number; bytes: number; held: Held | null }
 /** A transfer between storages in different spaces. */
 export interface Move { step: number; at: number; from: number; to: number; bytes: number }
-export interface Clock {
-  lanes: Lane[]; moves: Move[]; start: Float64Array; end: Float64Array; // by step
-  from: number; to: number;
-  bar: Map<number, [lane: number, bar: number]>; // by storage: its last life
-  refused: { storage: number; at: number; why: string }[];
-}
+export type Clock = ReturnType<typeof gather>;
 
 /** The maximum number of rows; smaller bars are only counted. */
 const ROWS = { lane: 4, space: 12, host: 3 };
@@ -66,26 +61,27 @@ function stack(bars: Bar[], most: number, weight: (bar: Bar) => number): { rows:
 
 const after = (row: Bar[], time: number) => first(0, row.length, (i) => row[i].start >= time);
 
-function gather(t: Trace, open: boolean): Clock {
+function gather(t: Trace, open: boolean) {
   const { p } = t;
   const [start, end, laneOf] = times(t);
   let [from, to] = [Infinity, -Infinity];
   for (let step = 0; step < p.steps; step++) [from, to] = [Math.min(from, start[step]), Math.max(to, end[step])];
-  const found: Clock = { lanes: [...queues(t, start, end, laneOf), ...spaces(t, start, end, to, open)], moves: [], start, end, from, to, bar: new Map(), refused: [] };
-  found.lanes.forEach((lane, i) => lane.bars.forEach((bar, k) => bar.kind === "life" && found.bar.set(bar.storage, [i, k])));
+  const lanes = [...queues(t, start, end, laneOf), ...spaces(t, start, end, to, open)];
+  const moves: Move[] = [];
+  const bars = new Map<number, [lane: number, bar: number]>(); // by storage: its last life
+  lanes.forEach((lane, i) => lane.bars.forEach((bar, k) => bar.kind === "life" && bars.set(bar.storage, [i, k])));
   const space = (s: number) => p.storage.space[s];
   for (let step = 0; step < p.steps; step++) {
     const { reads, writes } = touched(t, step);
     const target = writes.find((w) => reads.some((r) => space(r) !== space(w)));
     const source = reads.find((r) => target !== undefined && space(r) !== space(target));
-    if (target !== undefined && source !== undefined && p.step.copied[step] > 0) found.moves.push({ step, at: end[step], from: source, to: target, bytes: p.step.copied[step] });
+    if (target !== undefined && source !== undefined && p.step.copied[step] > 0) moves.push({ step, at: end[step], from: source, to: target, bytes: p.step.copied[step] });
   }
   const { refused } = p;
-  for (let k = 0; k < refused.step.length; k++) {
-    const step = Math.min(refused.step[k], p.steps - 1);
-    found.refused.push({ storage: refused.storage[k], at: step < 0 ? from : end[step], why: p.strings[refused.why[k]] });
-  }
-  return found;
+  return {
+    lanes, moves, start, end, from, to, bar: bars,
+    refused: Array.from(refused.step, (at, k) => ({ storage: refused.storage[k], at: at < 0 ? from : end[Math.min(at, p.steps - 1)], why: p.strings[refused.why[k]] })),
+  };
 }
 
 /** Lanes of ops, in order of appearance; several ops of one run share a band. */

@@ -109,18 +109,14 @@ export function graphLegend(codes: Codes): HTMLElement {
 }
 
 /** Frames of the same body under the same op, by iteration. */
-export function iterations({ p }: Trace, frame: number): number[] {
-  const { graph, parent, node, iteration } = p.frame;
-  if (iteration[frame] < 0) return [];
-  const found: number[] = [];
-  for (let f = 0; f < p.frames; f++) if (parent[f] === parent[frame] && node[f] === node[frame] && graph[f] === graph[frame]) found.push(f);
-  return found.sort((a, b) => iteration[a] - iteration[b]);
+export function iterations({ p }: Pick<Trace, "p">, frame: number): number[] {
+  const { parent, iteration } = p.frame;
+  return iteration[frame] < 0 ? [] : twins({ p }, frame, parent[frame]).sort((a, b) => iteration[a] - iteration[b]);
 }
 
-/** The frame of the same body under the same op in another frame around it; -1 if there is none. */
-function twin({ p: { frames, frame } }: Trace, inner: number, around: number): number {
-  for (let f = 0; f < frames; f++) if (frame.parent[f] === around && frame.node[f] === frame.node[inner] && frame.graph[f] === frame.graph[inner]) return f;
-  return -1;
+/** The frames of the same body under the same op in a frame around it. */
+function twins({ p: { frame: { graph, parent, node } } }: Pick<Trace, "p">, inner: number, around: number): number[] {
+  return [...parent.keys()].filter((f) => parent[f] === around && node[f] === node[inner] && graph[f] === graph[inner]);
 }
 
 /** The step of the same op in another frame of the body, else the first step there; -1 if none is loaded. */
@@ -141,8 +137,8 @@ export class Crumbs {
       const frames = stack(t, now.frame);
       let [frame, node] = [Number(choice.value), cursor < 0 ? -1 : t.p.step.node[cursor]];
       for (const inner of frames.slice(frames.indexOf(Number(choice.dataset.frame)) + 1)) {
-        const there = twin(t, inner, frame);
-        if (there < 0) {
+        const [there] = twins(t, inner, frame);
+        if (there === undefined) {
           node = t.p.frame.node[inner]; // this iteration took another branch
           break;
         }

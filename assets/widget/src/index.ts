@@ -1,39 +1,14 @@
 // Lookup tables for scrubbing, built once per payload in one pass over the columns.
-import { group, idsOf, type Lists } from "./arrays.js";
+import { group, idsOf } from "./arrays.js";
 import type { Graph, Ints, Payload } from "./wire.js";
 
 /** Producers, readers and dependencies within one graph. */
-interface GraphIndex {
-  producer: Ints; // by value; -1 = exists when the frame starts
-  readers: number[][]; // by value: nodes of `order`, captures count as reads
-  waits: number[][]; // by node: nodes of this graph that must have run
-  block: Ints; // by node; -1 = in none
-  output: Uint8Array; // by value: 1 = a graph output, held until the frame ends
-}
-
-export interface Index {
-  graphs: GraphIndex[];
-  depth: Ints; // by frame; main is 0
-  first: Ints; // by frame: its first step or one of a frame inside; `steps` if none yet
-  steps: Lists; // steps by frame
-  outStep: Ints; // by out: its step
-  outs: Lists; // outs by storage
-  binds: Lists; // binds by storage
-  bindFrame: Ints; // by bind: its frame
-  life: { storage: Ints; born: Ints; freed: Ints }; // by birth: cursors from which it exists, and from which it is gone; `steps` = never
-  lives: Lists; // lives by storage
-  grown: Lists; // growth by storage
-  peak: number; // the step with the largest live bytes, -1 if there are no steps
-  run: Ints; // by step
-  weights: number; // bytes of all weight storages
-}
-
-function indexGraph(g: Graph): GraphIndex {
-  const producer = new Int32Array(g.values.length).fill(-1);
-  const readers: number[][] = g.values.map(() => []);
-  const waits: number[][] = g.nodes.map(() => []);
-  const block = new Int32Array(g.nodes.length).fill(-1);
-  const output = new Uint8Array(g.values.length);
+function indexGraph(g: Graph) {
+  const producer: Ints = new Int32Array(g.values.length).fill(-1); // by value; -1 = exists when the frame starts
+  const readers: number[][] = g.values.map(() => []); // by value: nodes of `order`, captures count as reads
+  const waits: number[][] = g.nodes.map(() => []); // by node: nodes of this graph that must have run
+  const block: Ints = new Int32Array(g.nodes.length).fill(-1); // by node; -1 = in none
+  const output = new Uint8Array(g.values.length); // by value: 1 = a graph output, held until the frame ends
   for (const n of g.order) for (const v of g.nodes[n][4]) if (v >= 0) producer[v] = n;
   for (const n of g.order) {
     for (const v of new Set([...g.nodes[n][3], ...g.nodes[n][5]])) {
@@ -58,7 +33,7 @@ function owners(offsets: Ints, entries: number): Ints {
  * When storages come and go, as cursors: one that a pool hands out again lives once more. `born` is -1 for everything that
  * a run was given, also a buffer that an earlier run made: it exists from whatever was first seen of it.
  */
-function lifetimes(p: Payload, x: Pick<Index, "first" | "binds" | "bindFrame" | "outs" | "outStep">): Pick<Index, "life" | "lives"> {
+function lifetimes(p: Payload, x: ReturnType<typeof owned>) {
   const found: [number, number, number][] = [];
   const frees = group(p.free.storage, p.storages);
   const freeStep = owners(p.step.free, p.free.storage.length);
@@ -83,34 +58,41 @@ function lifetimes(p: Payload, x: Pick<Index, "first" | "binds" | "bindFrame" | 
   }
   const column = (part: 0 | 1 | 2) => Int32Array.from(order, (i) => found[i][part]);
   const order = group(found.map(([, from]) => from + 1), p.steps + 2).ids;
+  // by birth: cursors from which it exists, and from which it is gone; `steps` = never
   const life = { storage: column(0), born: column(1), freed: column(2) };
-  return { life, lives: group(life.storage, p.storages) };
+  return { life, lives: group(life.storage, p.storages) }; // lives by storage
 }
 
-export function buildIndex(p: Payload): Index {
+/** What belongs to what. */
+function owned(p: Payload) {
   const { frame, step, out } = p;
-  const depth = new Int32Array(p.frames);
-  const first = new Int32Array(p.frames).fill(p.steps);
-  const run = new Int32Array(p.steps);
+  const depth: Ints = new Int32Array(p.frames); // by frame; main is 0
+  const first: Ints = new Int32Array(p.frames).fill(p.steps); // by frame: its first step or one of a frame inside; `steps` if none yet
+  const run: Ints = new Int32Array(p.steps); // by step
   // parents are made before their children
   for (let f = 0; f < p.frames; f++) depth[f] = frame.parent[f] < 0 ? 0 : depth[frame.parent[f]] + 1;
-  let peak = -1;
+  let peak = -1; // the step with the largest live bytes, -1 if there are no steps
   for (let i = 0; i < p.steps; i++) {
     run[i] = frame.run[step.frame[i]];
     if (peak < 0 || step.live[i] > step.live[peak]) peak = i;
     for (let f = step.frame[i]; f >= 0 && first[f] > i; f = frame.parent[f]) first[f] = i;
   }
-  let weights = 0;
+  let weights = 0; // bytes of all weight storages
   for (let s = 0; s < p.storages; s++) if (p.storage.origin[s] === p.from.weights) weights += p.storage.capacity[s];
-  const base = {
-    graphs: p.graphs.map(indexGraph),
-    depth, first, run, peak, weights,
-    steps: group(step.frame, p.frames),
-    outStep: owners(step.out, out.value.length),
-    outs: group(out.storage, p.storages),
+  return {
+    graphs: p.graphs.map(indexGraph), depth, first, run, peak, weights,
+    steps: group(step.frame, p.frames), // steps by frame
+    outStep: owners(step.out, out.value.length), // by out: its step
+    outs: group(out.storage, p.storages), // by storage, as the next two
     binds: group(p.bind.storage, p.storages),
     grown: group(p.grow.storage, p.storages),
-    bindFrame: owners(frame.bind, p.bind.value.length),
+    bindFrame: owners(frame.bind, p.bind.value.length), // by bind: its frame
   };
-  return { ...base, ...lifetimes(p, base) };
+}
+
+export type Index = ReturnType<typeof owned> & ReturnType<typeof lifetimes>;
+
+export function buildIndex(p: Payload): Index {
+  const x = owned(p);
+  return { ...x, ...lifetimes(p, x) };
 }

@@ -16,9 +16,7 @@ export interface LaneModule { strip: MakePane; compare: MakePane; menu(app: HTML
 const menus = new WeakMap<HTMLElement, ForkMenu>();
 const module: LaneModule = {
   strip: (host, context, signal) => new LaneStrip(host, context, stateOf(context), signal),
-  compare: (host, context, signal) => {
-    return new CompareList(host, context, stateOf(context), signal);
-  },
+  compare: (host, context, signal) => new CompareList(host, context, stateOf(context), signal),
   menu: (app, context, button, signal) => {
     ensure(menus, app, () => {
       const menu = new ForkMenu(app, context, stateOf(context), signal);

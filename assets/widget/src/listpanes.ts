@@ -24,15 +24,8 @@ export interface Bar {
   valid: [number, number] | null; // rows valid before this run and now, as fractions
   again: boolean; // the rows of before were copied here in this run
 }
-export interface Fold { count: number; bytes: number }
 /** Caches of one role in several layers, shown as one row unless `open`. */
 interface Family { role: string; members: Bar[]; bytes: number; open: boolean }
-export interface Memory {
-  bars: Bar[];
-  small: Fold;
-  more: Fold;
-  held: Record<"weights" | "caller" | "caches" | "run", number>;
-}
 
 const WEIGHTS = -1; // stands for the storages of all weights
 export const MOST = 200;
@@ -109,7 +102,7 @@ export function families({ p }: Trace, bars: Bar[], open: Set<string>, keep: Set
   });
 }
 
-export function memory(t: Trace, now: Now, cursor: number, unfold: boolean, keep: Set<number>): Memory {
+export function memory(t: Trace, now: Now, cursor: number, unfold: boolean, keep: Set<number>) {
   const { p, x } = t;
   const frames = stack(t, now.frame);
   const caches = cachesNow(t, frames[0], now.run, cursor);
@@ -123,8 +116,7 @@ export function memory(t: Trace, now: Now, cursor: number, unfold: boolean, keep
   }
   const full = scale(t, now.run);
   const held = { weights: x.weights, caller: 0, caches: 0, run: 0 };
-  const small: Fold = { count: 0, bytes: 0 };
-  const more: Fold = { count: 0, bytes: 0 };
+  const [small, more] = [{ count: 0, bytes: 0 }, { count: 0, bytes: 0 }]; // folded, and cut off
   const rank = (s: number) => (caches.has(s) ? -1 : ORDER[p.codes.origin[p.storage.origin[s]]] ?? RUN);
   const there = alive(t, cursor).filter((s) => p.storage.origin[s] !== p.from.weights);
   for (const s of there) {
@@ -180,7 +172,7 @@ export function title(t: Trace, b: Bar, cursor: number): string {
 }
 
 const SIGN = { "": "", in_place: "", missed: "⚠\uFE0E", new: "+", freed: "" };
-const PARTS: [keyof Memory["held"], string][] = [["weights", "weights"], ["caches", "caches"], ["caller", "caller"], ["run", "run"]];
+const PARTS = ["weights", "caches", "caller", "run"] as const;
 
 const idOf = (b: Bar) => (b.id === WEIGHTS ? "W" : b.gen > 0 ? `B${b.id}.${b.gen}` : `B${b.id}`);
 
@@ -200,9 +192,9 @@ class MemoryPane implements View {
 
   constructor(host: HTMLElement, private store: Store, signal: AbortSignal) {
     host.append(el("div.kv-searchline", {}, this.#total), this.#stack, this.#legend, this.#list);
-    for (const [key, text] of PARTS) {
+    for (const key of PARTS) {
       this.#stack.append(el("i", { "data-part": key }));
-      this.#legend.append(el("span", { "data-part": key }, el("i", {}), `${text} `, el("b", {})));
+      this.#legend.append(el("span", { "data-part": key }, el("i", {}), `${key} `, el("b", {})));
     }
     on(this.#small, "click", () => {
       this.#unfold = !this.#unfold;
@@ -238,7 +230,7 @@ class MemoryPane implements View {
     const { name, about } = figure(t.p, "held");
     say(this.#total, cursor < 0 ? `${bytes(total)} held before the first step` : `${bytes(total)} ${name} this step`);
     this.#total.title = about;
-    PARTS.forEach(([key], i) => {
+    PARTS.forEach((key, i) => {
       (this.#stack.children[i] as HTMLElement).style.flexGrow = String(m.held[key]);
       say(this.#legend.children[i].lastElementChild!, bytes(m.held[key]));
       (this.#legend.children[i] as HTMLElement).hidden = m.held[key] === 0;

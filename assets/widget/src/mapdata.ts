@@ -5,25 +5,16 @@ import { capacity, placeOf, type Trace } from "./replay.js";
 import type { Payload } from "./wire.js";
 import type { Rect } from "./level.js";
 
+export type Lives = ReturnType<typeof columns>;
+export const lives = kept((t: Trace): Lives => {
+  const found = columns(t);
+  uses(t, found);
+  caches(t, found);
+  return found;
+});
+
 /** One entry per life, in order of birth; a pooled storage has several. */
-export interface Lives {
-  n: number;
-  storage: Int32Array;
-  from: Int32Array; // first step that it is alive at
-  to: Int32Array; // step behind the last one: that which frees it counts
-  given: Uint8Array; // 1 = it was there before its first step here
-  freed: Uint8Array; // 1 = it dies at `to`, else the recording ends or leaves out what comes next
-  bytes: Float64Array; // the most that it has
-  used: Int32Array; // last step that read or wrote it, -1 = none
-  asked: Uint8Array; // 1 = it holds an output of a run: the caller asked for it
-  cache: Int32Array; // position in caches, -1 = none
-  maker: Int32Array; // the out entry that it was born with, -1 = none
-  at: (storage: number, step: number) => number; // the life of a storage at a step, -1 = none
-}
-
-export const lives = kept(gather);
-
-function gather(t: Trace): Lives {
+function columns(t: Trace) {
   const { p, x } = t;
   const { storage, born, freed } = x.life;
   const at = new Int32Array(storage.length).fill(-1); // by life of the index
@@ -40,26 +31,24 @@ function gather(t: Trace): Lives {
   }
   const n = kept.length;
   const column = (value: (life: number, k: number) => number) => Int32Array.from(kept, value);
-  const found: Lives = {
-    n,
+  const from = column((i) => Math.max(0, born[i]));
+  return {
+    n, from, // first step that it is alive at
     storage: column((i) => storage[i]),
-    from: column((i) => Math.max(0, born[i])),
-    to: Int32Array.from(ends),
-    given: Uint8Array.from(kept, (i) => (born[i] < 0 ? 1 : 0)),
-    freed: Uint8Array.from(kept, (i) => (freed[i] < p.steps ? 1 : 0)),
-    bytes: Float64Array.from(kept, (i, k) => capacity(t, storage[i], ends[k] - 1)),
-    used: new Int32Array(n).fill(-1),
-    asked: new Uint8Array(n),
-    cache: new Int32Array(n).fill(-1),
-    maker: column((i) => {
+    to: Int32Array.from(ends), // step behind the last one: that which frees it counts
+    given: Uint8Array.from(kept, (i) => (born[i] < 0 ? 1 : 0)), // 1 = it was there before its first step here
+    freed: Uint8Array.from(kept, (i) => (freed[i] < p.steps ? 1 : 0)), // 1 = it dies at `to`, else the recording ends or leaves out what comes next
+    bytes: Float64Array.from(kept, (i, k) => capacity(t, storage[i], ends[k] - 1)), // the most that it has
+    used: new Int32Array(n).fill(-1), // last step that read or wrote it, -1 = none
+    asked: new Uint8Array(n), // 1 = it holds an output of a run: the caller asked for it
+    cache: new Int32Array(n).fill(-1), // position in caches, -1 = none
+    maker: column((i) => { // the out entry that it was born with, -1 = none
       const first = idsOf(x.outs, storage[i]).find((o) => x.outStep[o] >= born[i]) ?? -1;
       return born[i] >= 0 && x.outStep[first] === born[i] ? first : -1;
     }),
-    at: (s, step) => at[idsOf(x.lives, s).find((i) => at[i] >= 0 && found.from[at[i]] <= step && found.to[at[i]] > step) ?? -1] ?? -1,
+    /** The life of a storage at a step, -1 = none. */
+    at: (s: number, step: number): number => at[idsOf(x.lives, s).find((i) => at[i] >= 0 && from[at[i]] <= step && ends[at[i]] > step) ?? -1] ?? -1,
   };
-  uses(t, found);
-  caches(t, found);
-  return found;
 }
 
 /** The life of a storage that holds the cursor, else its first one; -1 = it has none. */
@@ -203,7 +192,7 @@ export type Sort = Order | "address";
 /** `top`: height in bytes. `addressed`: lives are at their addresses in the arena. */
 interface Band { space: string; arena: string; top: number; addressed: boolean }
 /** The band of each life, and its lower end there in bytes. */
-export interface Layout { l: Lives; bands: Band[]; band: Uint16Array; base: Float64Array }
+export type Layout = ReturnType<typeof lay>;
 
 const laid = kept((_: Trace) => new Map<Sort, Layout>());
 
@@ -211,7 +200,7 @@ export function addressed({ p }: Trace): boolean { return p.storage.address.some
 
 export function layout(t: Trace, sort: Sort): Layout { return ensure(laid(t), sort, () => lay(t, sort)); }
 
-function lay(t: Trace, sort: Sort): Layout {
+function lay(t: Trace, sort: Sort) {
   const { p } = t;
   const l = lives(t);
   const { space, arena, address } = p.storage;

@@ -35,23 +35,30 @@ function dress(model: Model, signal: AbortSignal): void {
   put();
 }
 
+/** Put `root` into `host`; the static fallback is hidden while it is there; see kvviz/widget/still_image.py. Returns what hides it, and the theme. */
+export function put(model: Model, host: HTMLElement, root: HTMLElement, changed: () => void, signal: AbortSignal): [hidden: HTMLElement, look: () => void] {
+  const hidden = el("style", {}, `[data-kv-still="${model.get("still")}"]{display:none}`);
+  host.append(hidden, root);
+  shareKeys(root, signal);
+  const look = follow(root, () => (model.get("theme") as Theme) || "auto", changed, signal);
+  listen(model, "change:theme", look, signal);
+  signal.addEventListener("abort", () => [hidden, root].forEach((node) => node.remove()));
+  return [hidden, look];
+}
+
 /** Draws into `host` until the returned function is called. */
 function render({ mode, traits, show }: Kind, model: Model, host: HTMLElement): () => void {
   const life = new AbortController();
   const { signal } = life;
   const root = el("div.kvviz", { role: "group", "aria-label": "kvviz debugger", tabindex: -1, "data-mode": mode });
-  // the static fallback is hidden while the page is shown; see kvviz/widget/still_image.py
-  const hidden = el("style", {}, `[data-kv-still="${model.get("still")}"]{display:none}`);
-  host.append(hidden, root);
-  shareKeys(root, signal);
+  let shown: Shown | null = null;
+  const [hidden, look] = put(model, host, root, () => shown?.relook(), signal);
   keepFocus(root, signal);
   roving(root, signal);
   dress(model, signal);
   root.append(el("p.kv-wait", {}, "kvviz …"));
-  let shown: Shown | null = null;
   const size = () => root.style.setProperty("--kv-height", `${model.get("height") || 720}px`);
   size();
-  const look = follow(root, () => (model.get("theme") as Theme) || "auto", () => shown?.relook(), signal);
 
   // on an error the saved picture is shown again
   const said = el("p", { role: "alert", style: "font: 13px/1.45 system-ui, sans-serif; margin: 6px 0" });
@@ -88,15 +95,12 @@ function render({ mode, traits, show }: Kind, model: Model, host: HTMLElement): 
     }
   };
   for (const name of traits) listen(model, `change:${name}`, () => void load(), signal);
-  listen(model, "change:theme", look, signal);
   listen(model, "change:height", size, signal);
   void load();
   return () => {
     life.abort();
     shown?.destroy();
-    hidden.remove();
     said.remove();
-    root.remove();
   };
 }
 

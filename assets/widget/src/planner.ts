@@ -17,28 +17,19 @@ import { explain } from "./popover.js";
 
 const COLUMNS = ["phase", "node", "value", "action", "reason", "planned", "depth", "ready"] as const;
 
-export interface Plan {
-  p: Payload;
-  e: Record<(typeof COLUMNS)[number], Ints>; // by event; `ready`: offsets into the list below
-  ready: Ints; // nodes that can run because of a pick
-  first: Ints; // the frontier before the first pick
-  picked: Ints; // by node: the event that picked it, -1 = none
-  picks: number[]; // events
-  appends: number[];
-  walk: number; // events of the walk, which come first
-}
-
-export function unpackPlan(raw: ArrayBuffer): Plan {
+export type Plan = ReturnType<typeof unpackPlan>;
+export function unpackPlan(raw: ArrayBuffer) {
   const opened = open<Header>(raw);
   const { column } = opened;
-  const e = Object.fromEntries(COLUMNS.map((name) => [name, column(`event.${name}`)])) as Plan["e"];
-  const p = { ...payloadOf(opened, true), steps: e.node.length, total: e.node.length };
+  // by event; `ready`: offsets into the list of nodes that can run because of a pick
+  const e = Object.fromEntries(COLUMNS.map((name) => [name, column(`event.${name}`)])) as Record<(typeof COLUMNS)[number], Ints>;
+  const p: Payload = { ...payloadOf(opened, true), steps: e.node.length, total: e.node.length };
   const events = Array.from(e.action, (_, i) => i);
   const [picks, appends] = ["pick", "append"].map((action) => events.filter((i) => p.strings[e.action[i]] === action));
-  const picked = new Int32Array(p.graphs[0].nodes.length).fill(-1);
+  const picked = new Int32Array(p.graphs[0].nodes.length).fill(-1); // by node: the event that picked it, -1 = none
   for (const i of picks) picked[e.node[i]] = i;
-  const walk = events.filter((i) => p.strings[e.phase[i]] === "walk").length;
-  return { p, e, ready: column("ready.node") as Ints, first: column("first.node") as Ints, picked, picks, appends, walk };
+  const walk = events.filter((i) => p.strings[e.phase[i]] === "walk").length; // they come first
+  return { p, e, ready: column("ready.node") as Ints, first: column("first.node") as Ints, picked, picks, appends, walk }; // first: the frontier before the first pick
 }
 
 /** The ops that could run before the pick of event `i`, oldest first; none for other events. */

@@ -4,11 +4,11 @@ import { clamp, inRun, type Breakpoint } from "./debug.js";
 import { reveal } from "./dom.js";
 import { buildIndex } from "./index.js";
 import type { Scale, Versus } from "./pair.js";
-import { bare, findStep, frameAt, frontier, frontierFrame, nodeStates, numberOf, runAt, stepsOf, type State, type StateWords, type Trace } from "./replay.js";
+import { bare, findStep, frameAt, frontier, frontierFrame, nodeStates, numberOf, runAt, stepsOf, type StateWords, type Trace } from "./replay.js";
 import { stepsOfFinding } from "./evidence.js";
-import { executed, light, same, type Lit, type Selection } from "./select.js";
+import { executed, light, same, type Selection } from "./select.js";
 import type { ValueData } from "./valuedata.js";
-import type { Choice, Payload, Report } from "./wire.js";
+import type { Payload, Report } from "./wire.js";
 
 /** What is framed: the places of a finding's steps, the widest first, and which of them is shown. */
 export interface Evidence { finding: number; at: number; steps: Int32Array }
@@ -20,22 +20,6 @@ export type Change = Record<(typeof CHANGES)[number], boolean>;
 /** `slow` panes may skip frames while the cursor is dragged. */
 export interface View { readonly slow?: boolean; update(change: Change): void }
 type Source = "person" | "model";
-
-/** Derived from trace, cursor and selection, once per change. */
-export interface Now {
-  run: number; // also a bare one
-  frame: number; // shown
-  graph: number; // of that frame
-  states: State[]; // by node of that graph
-  steps: Int32Array; // by node of that graph: the step that ran it in this frame, maybe later; -1 = not recorded
-  next: number; // frame of the frontier, -1 = all has run
-  choices: (Choice & { step: number })[];
-  ran: number; // the first step of these, -1 = none has run
-  lit: Lit;
-  captions?: string[];
-  words?: StateWords;
-  hint?: string; // over the frontier
-}
 
 const LAG = [150, 400]; // ms, least and most
 const every = (on: boolean) => Object.fromEntries(CHANGES.map((name) => [name, on])) as Change;
@@ -49,22 +33,23 @@ function merge(into: Change, what: Partial<Change>): Change {
 /** The first of the recorded steps of some ops; -1 = none. */
 export const firstStep = (choices: { step: number }[]) => choices.reduce((least, { step }) => (step >= 0 && (least < 0 || step < least) ? step : least), -1);
 
-function present({ t, cursor, run, selection }: Store): Now {
+/** Derived from trace, cursor and selection, once per change. `run`: also a bare one. */
+function present({ t, cursor, run, selection }: { t: Trace; cursor: number; run: number; selection: Selection | null }) {
   const frame = frameAt(t, cursor);
   const known = frame < t.p.frames;
   const choices = frontier(t, cursor);
   return {
-    run,
-    frame,
+    run, frame, choices,
     graph: t.p.frame.graph[frame] ?? 0,
-    states: known ? nodeStates(t, frame, cursor) : [],
-    steps: known ? stepsOf(t, frame) : new Int32Array(),
-    next: frontierFrame(t, cursor),
-    choices,
-    ran: firstStep(choices),
+    states: known ? nodeStates(t, frame, cursor) : [], // by node of that graph
+    steps: known ? stepsOf(t, frame) : new Int32Array(), // by node of that graph: the step that ran it in this frame, maybe later; -1 = not recorded
+    next: frontierFrame(t, cursor), // frame of the frontier, -1 = all has run
+    ran: firstStep(choices), // -1 = none has run
     lit: light(t, selection, frame, cursor),
   };
 }
+/** `hint`: over the frontier. */
+export type Now = ReturnType<typeof present> & { captions?: string[]; words?: StateWords; hint?: string };
 
 export class Store {
   t: Trace;
