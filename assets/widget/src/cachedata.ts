@@ -137,21 +137,18 @@ export function newest(d: CacheData, stream: number, run: number): number {
 
 /** The state of empty rows that a later step of the run writes. */
 export const PENDING = "pending";
-interface StoredRows { step: number; start: number; stop: number }
-/** `done`, `todo`: rows stored, and rows to come; `now`: this step stores some; `step`: the next step that stores rows, else the last; -1: unknown. */
-interface Progress { done: number; todo: number; now: boolean; step: number }
 
 /** What a run stores in a cache, in order; empty if its steps were not kept. */
-export function storesOf({ stores, runs }: CacheData, cache: number, run: number): StoredRows[] {
+export function storesOf({ stores, runs }: CacheData, cache: number, run: number): { step: number; start: number; stop: number }[] {
   if (!stores) return [];
   const i = cache * (runs.length + 1) + run;
   const [from, to] = [stores.at[i] ?? 0, stores.at[i + 1] ?? 0];
   return Array.from({ length: Math.max(0, to - from) }, (_, k) => ({ step: stores.step[from + k], start: stores.start[from + k], stop: stores.stop[from + k] }));
 }
 
-/** How far a run has come with a cache after a step. */
-export function progress(d: CacheData, cache: number, run: number, step: number): Progress {
-  const found: Progress = { done: 0, todo: 0, now: false, step: -1 };
+/** How far a run has come with a cache after a step: rows stored, and rows to come; whether this step stores some; the next step that stores rows, else the last; -1: unknown. */
+export function progress(d: CacheData, cache: number, run: number, step: number) {
+  const found = { done: 0, todo: 0, now: false, step: -1 };
   for (const one of storesOf(d, cache, run)) {
     const rows = one.stop - one.start;
     if (one.step > step && !found.todo) found.step = one.step;

@@ -309,14 +309,11 @@ function short(line: string): string { return line.replace(/^.*[/\\](?=[^/\\]+:\
 
 /** `bytes`: the occupied bytes, more than those of the tensor if its pages are spread over banks. */
 export interface Block { address: number; bytes: number; storage: number }
-/** The blocks of an arena by address. `room`: its size; `free`: the largest free range. */
-interface Arena { space: string; name: string; room: number; banks: number; blocks: Block[]; held: number; free: number }
-
-/** Arenas of known size, at a step. */
-function arenas(t: Trace, step: number): Arena[] {
+/** Arenas of known size at a step, and their blocks by address. `room`: its size; `free`: the largest free range. */
+function arenas(t: Trace, step: number) {
   const { p } = t;
   const l = lives(t);
-  const found = Array.from(p.arena.space, (space, i): Arena => ({ space: p.strings[space], name: p.strings[p.arena.name[i]], room: p.arena.bytes[i], banks: p.arena.banks[i], blocks: [], held: 0, free: 0 }));
+  const found = Array.from(p.arena.space, (space, i) => ({ space: p.strings[space], name: p.strings[p.arena.name[i]], room: p.arena.bytes[i], banks: p.arena.banks[i], blocks: [] as Block[], held: 0, free: 0 }));
   for (let k = 0; k < l.n; k++) {
     if (l.from[k] > step || l.to[k] <= step) continue;
     const s = l.storage[k];
@@ -359,7 +356,7 @@ export class BanksCard {
 }
 
 /** Draw blocks up to the address `top`; the rest of a nearly empty memory is left out. */
-function paint(canvas: HTMLCanvasElement, arena: Arena, top: number, store: Store): void {
+function paint(canvas: HTMLCanvasElement, arena: ReturnType<typeof arenas>[number], top: number, store: Store): void {
   const width = canvas.clientWidth;
   if (!width) return;
   const brush = sized(canvas, width, 14);

@@ -52,8 +52,7 @@ export class FindingsPane implements View {
     this.#begun = placed || !!store.t.p.tour || !!store.t.p.live; // what one steps through does not jump when it ends
     host.append(el("header", {}, el("h3", {}, "Findings"), this.#scope), this.#list);
     onHit(this.#list, "finding", (row) => this.choose(Number(row.dataset.id)), signal);
-    onHit(this.#list, "part", (row) => this.#go(row, Number(row.dataset.step)), signal);
-    onHit(this.#list, "layer", (cell) => this.#go(cell, Number(cell.dataset.step)), signal);
+    for (const hook of ["part", "layer"]) onHit(this.#list, hook, (place) => this.#go(place, Number(place.dataset.step)), signal);
   }
 
   /** Frame a finding, or close it if it is open. */

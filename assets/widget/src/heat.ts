@@ -45,10 +45,8 @@ export function mean(all: number[][]): number[] {
   return all[0]?.map((_, row) => all.reduce((sum, one) => sum + (one[row] ?? 0), 0) / all.length) ?? [];
 }
 
-interface Arc { row: number; weight: number }
-
 /** The rows that get an arc, the strongest on top. */
-export function arcsOf(weights: number[], now: number, axis: Axis): Arc[] {
+export function arcsOf(weights: number[], now: number, axis: Axis): { row: number; weight: number }[] {
   const seen = weights.map((weight, row) => ({ row, weight })).filter(({ row }) => row >= axis.first && row < axis.first + axis.rows && row !== now);
   const most = Math.max(0, ...weights);
   return seen.filter(({ weight }) => weight > 0 && weight >= most * SHARE).sort((a, b) => a.weight - b.weight).slice(-MOST);

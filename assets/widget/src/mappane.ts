@@ -293,21 +293,17 @@ class MapPane implements View {
     this.#soon();
   }
 
-  #soon(): void {
-    if (this.#frame & 1) return;
+  /** `what`: 1: everything, 2: what is alive. */
+  #soon(what = 1): void {
     if (!this.#frame) requestAnimationFrame(() => this.#flush());
-    this.#frame |= 1;
+    this.#frame |= what;
   }
 
   /** Drawing what is alive may lag behind the cursor if it takes most of a frame. */
   #soonOver(): void {
     const wait = this.#overAt + 4 * this.#overCost - performance.now();
-    if (wait > 0) {
-      if (!this.#waiting.waits) this.#waiting.start(wait, () => this.#soonOver());
-      return;
-    }
-    if (!this.#frame) requestAnimationFrame(() => this.#flush());
-    this.#frame |= 2;
+    if (wait <= 0) this.#soon(2);
+    else if (!this.#waiting.waits) this.#waiting.start(wait, () => this.#soonOver());
   }
 
   #flush(): void {

@@ -208,10 +208,8 @@ export class Writer {
   };
 }
 
-export interface Line { ask: Ask; answered(): void }
-
 /** Requests to the kernel; `tell` reports that no answer came. */
-export function line(model: Model, tell: (note: string) => void, life: AbortSignal): Line {
+export function line(model: Model, tell: (note: string) => void, life: AbortSignal): { ask: Ask; answered(): void } {
   const waiting = new Delay(life);
   const manager = model.widget_manager;
   const able = () => !!model.send && !(manager && "kernel" in manager && !manager.kernel);

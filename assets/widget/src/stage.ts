@@ -20,11 +20,11 @@ export interface Owner {
 }
 
 /** The scale of the minimap, separate for each axis. */
-interface Mini { kx: number; ky: number; w: number; h: number }
-export function mini(level: Level, width: number, height: number): Mini {
+export function mini(level: Level, width: number, height: number): { kx: number; ky: number; w: number; h: number } {
   const ky = Math.min(0.25, height / Math.max(1, level.h));
   return { kx: width / Math.max(1, level.w), ky, w: width, h: Math.max(1, level.h * ky) };
 }
+type Mini = ReturnType<typeof mini>;
 export function windowOf(m: Mini, port: Port): Rect {
   const x = Math.max(0, port.x * m.kx);
   const y = Math.max(0, port.y * m.ky);

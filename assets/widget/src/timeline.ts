@@ -144,13 +144,10 @@ export function ticks(store: Store, width: number): number[] {
   return [...found];
 }
 
-function drawHits(store: Store, { context, width, bottom, inks }: Plot): void {
-  for (const x of ticks(store, width)) filled(context, inks.colour("ink"), x, bottom - HEIGHT, 2, HEIGHT);
-}
-
-/** A mark under the curve at each step of the finding that is framed. */
-function drawEvidence(store: Store, { context, width, bottom, inks }: Plot): void {
+/** Marks under the curve at each step of the finding that is framed, and over them at each hit. */
+function drawMarks(store: Store, { context, width, bottom, inks }: Plot): void {
   for (const x of new Set(Array.from(store.evidence?.steps ?? [], (step) => Math.floor(placed(store, step + 0.5) * width)))) filled(context, inks.colour("missed"), x, bottom - 4, 2, 4);
+  for (const x of ticks(store, width)) filled(context, inks.colour("ink"), x, bottom - HEIGHT, 2, HEIGHT);
 }
 
 const AXIS = 18; // px below the plot, for the names of the runs and the marks of those with steps
@@ -295,8 +292,7 @@ export class Timeline implements View {
     if (many) drawRuns(this.store, plot);
     else if (p.steps) this.#steps(plot, curve(t, width, scale));
     else return;
-    drawEvidence(this.store, plot);
-    drawHits(this.store, plot);
+    drawMarks(this.store, plot);
     const at = (many ? top + 0.5 : x.peak + 0.5) / span(this.store);
     const px = Math.max(5, Math.min(width - 5, at * width));
     const py = plot.y(peak) - 1;
