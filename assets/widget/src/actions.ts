@@ -149,11 +149,7 @@ export class Commands {
   }
 }
 
-export function label(b: debug.Breakpoint): string {
-  if (b.kind === "buffer") return `buffer B${debug.storageId(b.value)}`;
-  if (b.kind === "decision") return `decision ${b.value}`;
-  return `${b.kind} ${b.value}`;
-}
+export function label(b: debug.Breakpoint): string { return b.kind === "buffer" ? `buffer B${debug.storageId(b.value)}` : `${b.kind} ${b.value}`; }
 
 /** The breakpoint for the selection, else for the op at the cursor. */
 export function breakpointFor(store: Store): { kind: string; value: string | number; text: string } | null {

@@ -2,6 +2,7 @@
 // they are drawn: axis, states, and owning sequences, each with its own fill, pattern and border, since colour alone carries no meaning.
 import { upper } from "./arrays.js";
 import { filled, label, outline, type Inks, type Pattern } from "./canvas.js";
+import { el, td } from "./dom.js";
 import { bytes, capital, count, plural, round } from "./format.js";
 import { open, type Floats, type Ints, type Kinds } from "./wire.js";
 
@@ -325,4 +326,27 @@ export function drawOwners(context: CanvasRenderingContext2D, inks: Inks, d: Cac
       label(context, inks, text, x + wide / 2, y + h / 2 + 0.5, { size: 10.5, ink: "ink", align: "center" });
     }
   }
+}
+
+/** What a run did to a cache, what is wrong, and the meters. */
+export function beside(d: CacheData, cache: number, run: number, protocol: string): HTMLElement[] {
+  const head = ["", "this run", "all runs"].map((text) => el("th", { scope: "col" }, text));
+  const meters = d.meters.map(({ name, label, about, sums, bad }) => {
+    const write = name.startsWith("bytes") ? bytes : count;
+    const value = meter(d, name, cache, run);
+    const sum = d.runs.reduce((total, _, r) => total + meter(d, name, cache, r), 0);
+    return el("tr", { "data-kv": "meter", "data-id": name, "data-bad": bad && value > 0 ? 1 : null, "data-zero": value ? null : 1 },
+      el("th", { scope: "row", title: about }, label), td(write(value), "kv-num"), td(sums ? write(sum) : "", "kv-num"));
+  });
+  const mine = d.warnings.filter((w) => w.cache === cache);
+  const others = d.warnings.length - mine.length;
+  return [
+    el("p.kv-cache-cost", { "data-kv": "cache-cost" }, cost(d, cache, run, protocol)),
+    el("ul.kv-cache-warnings", { "data-kv": "cache-warnings" },
+      ...mine.map((w) => el("li", { "data-kv": "cache-warning", "data-id": w.kind }, el("div", {}, el("b", {}, `⚠\uFE0E ${w.kind}`),
+        el("button", { "data-kv": "cache-run", "data-run": w.run, title: "Go to the first of these runs" }, `${d.runs[w.run] ?? ""}${w.runs > 1 ? ` and ${plural(w.runs - 1, "run")} more` : ""}`)), el("p", {}, w.text))),
+      mine.length ? "" : el("li.kv-soft", {}, "Nothing is wrong with this cache."),
+      others ? el("li.kv-soft", {}, `${plural(others, "warning")} about other caches, marked ⚠\uFE0E in the list.`) : ""),
+    el("table.kv-cache-meters", { "aria-label": "Meters of this cache" }, el("thead", {}, el("tr", {}, ...head)), el("tbody", {}, ...meters)),
+  ];
 }

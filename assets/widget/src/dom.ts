@@ -61,7 +61,10 @@ export function table(label: string, className: string, heads: string[], body: H
 export function uid(name: string): string { return `kv-${name}-${Math.random().toString(36).slice(2)}`; }
 
 /** Set a text only if it differs: a change costs a layout, a comparison does not. */
-export function say(node: Element, text: string): void { if (node.textContent !== text) node.textContent = text; }
+export function say(node: Element, text: string, title?: string): void {
+  if (node.textContent !== text) node.textContent = text;
+  if (title !== undefined) (node as HTMLElement).title = title;
+}
 
 export function mark(node: Element, name: string, value: string | number | null): void {
   if (value === null) node.removeAttribute(name);

@@ -1,10 +1,9 @@
 // The ranked findings of the recording, which lead the page, and the bar that walks through the steps of the one that is framed.
 import type { Ask } from "./actions.js";
 import { button, Delay, el, mark, onHit, say } from "./dom.js";
-import { cost, series, stepsOfFinding } from "./evidence.js";
+import { cost, pairsOf, series, stepsOfFinding } from "./evidence.js";
 import { bytes, count, opName, plural, signed } from "./format.js";
 import { changeTools, linked, nodeLink, valueLink } from "./inspectstep.js";
-import { pairsOf } from "./hiddenpairs.js";
 import { bare, numberOf, opAt } from "./replay.js";
 import { named } from "./select.js";
 import type { Change, Store, View } from "./store.js";

@@ -39,8 +39,7 @@ export class FrontierPane implements View {
     const graph = p.frame.graph[now.next] ?? 0;
     const g = p.graphs[graph];
     const isNext = (c: { step: number }) => c.step >= 0 && c.step === now.ran; // the recording ran it
-    say(this.#count, now.choices.length ? ` ${count(now.choices.length)}` : "");
-    this.#count.title = `${plural(now.choices.length, "op")} can run at this step`;
+    say(this.#count, now.choices.length ? ` ${count(now.choices.length)}` : "", `${plural(now.choices.length, "op")} can run at this step`);
     const run = p.frame.run[now.next];
     const where = now.next < 0 || now.next === now.frame ? "" : run === p.frame.run[now.frame] ? `in ${p.strings[p.frame.label[now.next]] || "main"}` : `${p.runs[run]?.label ?? "the next run"} begins`;
     say(this.#hint, now.hint ?? (now.next < 0 ? (p.steps ? "everything has run" : "nothing has run") : where || (edge ? "choose one to run it next" : "could run now")));

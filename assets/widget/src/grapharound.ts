@@ -227,8 +227,7 @@ export class Framed {
     const [had, now] = [this.around, this.#whole ? null : drawn];
     this.button.hidden = !drawn?.hidden;
     if (drawn) {
-      say(this.button, this.#whole ? "only what takes part" : `${plural(drawn.hidden, "op")} of this block hidden · show all`);
-      this.button.title = this.#whole ? "Fold the ops that play no part in this step of the finding" : "Show the whole block";
+      say(this.button, this.#whole ? "only what takes part" : `${plural(drawn.hidden, "op")} of this block hidden · show all`, this.#whole ? "Fold the ops that play no part in this step of the finding" : "Show the whole block");
     }
     mark(this.root, "data-evidence", now ? this.store.cursor : null);
     mark(this.root, "aria-description", now ? now.said.join("; ") : null);

@@ -3,7 +3,7 @@ import { copy, toPng } from "./picture.js";
 import type { Ask } from "./actions.js";
 import { button, el, mark, onHit, onKey, svg, toggle } from "./dom.js";
 import { bytes, count, opLabel, plural } from "./format.js";
-import { pairGroups, pairState, pairText, pathOf, type PairGroup } from "./hiddenpairs.js";
+import { pairGroups, pairState, pairText, pathOf, type PairGroup } from "./evidence.js";
 import { stepLink } from "./inspectstep.js";
 import type { MakePane } from "./lazypane.js";
 import { numberOf, opAt } from "./replay.js";

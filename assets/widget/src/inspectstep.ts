@@ -2,9 +2,8 @@
 import { within } from "./arrays.js";
 import type { Ask } from "./actions.js";
 import { button, el, name, onHit, say, td } from "./dom.js";
-import { partOf } from "./evidence.js";
+import { pairsOf, pairState, pairText, partOf } from "./evidence.js";
 import { buffer, bytes, capital, count, figure, opLabel, opName, shape, shortName, shortValue, valueName } from "./format.js";
-import { pairsOf, pairState, pairText } from "./hiddenpairs.js";
 import { capacity, labels, letter, numberOf, opAt, outcome, placeOf, rowsBefore, stack, type Place, type Trace } from "./replay.js";
 import type { Store } from "./store.js";
 import { named } from "./select.js";

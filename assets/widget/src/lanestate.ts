@@ -2,12 +2,11 @@
 import { ensure } from "./arrays.js";
 import { scaleOf } from "./timeline.js";
 import { count } from "./format.js";
-import { buildIndex } from "./index.js";
+import { buildIndex, findStep, numberOf, type Trace } from "./replay.js";
 import { executed } from "./select.js";
 import { piece, read, unpack, type Ints, type Payload } from "./wire.js";
 import type { Context } from "./lazypane.js";
 import { align, common, decided, groups, partner, unlike, type Group, type LaneInfo, type LaneSource } from "./pair.js";
-import { findStep, numberOf, type Trace } from "./replay.js";
 
 /** `moved`: steps of `b` that run in another order than in `a`. */
 export interface Comparison { a: Trace; b: Trace; to: Ints; back: Ints; groups: Group[]; infos: [LaneInfo, LaneInfo]; moved: Set<number> }

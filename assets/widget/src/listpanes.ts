@@ -228,8 +228,7 @@ class MemoryPane implements View {
     const full = scale(t, now.run);
     const total = m.held.weights + m.held.caches + m.held.caller + m.held.run;
     const { name, about } = figure(t.p, "held");
-    say(this.#total, cursor < 0 ? `${bytes(total)} held before the first step` : `${bytes(total)} ${name} this step`);
-    this.#total.title = about;
+    say(this.#total, cursor < 0 ? `${bytes(total)} held before the first step` : `${bytes(total)} ${name} this step`, about);
     PARTS.forEach((key, i) => {
       (this.#stack.children[i] as HTMLElement).style.flexGrow = String(m.held[key]);
       say(this.#legend.children[i].lastElementChild!, bytes(m.held[key]));

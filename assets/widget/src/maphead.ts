@@ -1,9 +1,8 @@
 // The parts around the memory map: its header with sorting, colouring and zoom, the list beside it, its scales.
 import { button, el, hit, mark, name, on, onKey, say, set, tick } from "./dom.js";
 import { bytes, count, plural, ticks, visible } from "./format.js";
-import { COLOURS, type Class, type Colour } from "./mappicture.js";
+import { COLOURS, nameOf, type Class, type Colour } from "./mappicture.js";
 import { addressed, age, inOrder, ORDERS, yOf, type Layout, type Order, type Range, type Sheet, type Sort } from "./mapdata.js";
-import { nameOf } from "./mapmarks.js";
 import { numberOf, type Trace } from "./replay.js";
 import type { Store } from "./store.js";
 
@@ -36,8 +35,7 @@ export class MapHead {
     const { t } = this.store;
     this.#sort.replaceChildren(...[...(addressed(t) ? ["address"] : []), ...ORDERS].map((value) => el("option", { value }, `sort: ${value}`)));
     this.#sort.value = sort;
-    say(this.#count, `${plural(layout.l.n, "buffer")}${t.x.weights ? ` above ${bytes(t.x.weights)} of weights` : ""}`);
-    this.#count.title = `Up: bytes. Right: steps. Drag over steps for the peak among them; Shift and drag to move; the wheel with Ctrl zooms steps, with Alt bytes${t.x.weights ? "; the weights, alive all the time, are not drawn" : ""}.`;
+    say(this.#count, `${plural(layout.l.n, "buffer")}${t.x.weights ? ` above ${bytes(t.x.weights)} of weights` : ""}`, `Up: bytes. Right: steps. Drag over steps for the peak among them; Shift and drag to move; the wheel with Ctrl zooms steps, with Alt bytes${t.x.weights ? "; the weights, alive all the time, are not drawn" : ""}.`);
     const chips = all.slice(0, 7).map((c) => {
       const i = el("i");
       set(i, "background", colour(c));

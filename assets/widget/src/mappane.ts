@@ -4,9 +4,8 @@ import { Inks } from "./canvas.js";
 import { Delay, el, mark, on, onDrag, onKey, onPointer, onResize, placeIn, placeTip, stop } from "./dom.js";
 import { copyButton, type MakePane } from "./lazypane.js";
 import { addressed, clamped, layout, lifeOf, neighbour, raised, rectOf, sheet, under, xOf, zoomed, type Layout, type Range, type Rise, type Sheet, type Sort } from "./mapdata.js";
-import { classes, Picture, pixel, type Class, type Colour, type Ink } from "./mappicture.js";
+import { classes, lines, Picture, pixel, type Class, type Colour, type Ink } from "./mappicture.js";
 import { MapHead, MapList, Scales } from "./maphead.js";
-import { lines } from "./mapmarks.js";
 import type { Change, Store, View } from "./store.js";
 
 const REST = 140; // ms after which a moved picture is drawn anew

@@ -2,7 +2,7 @@
 // of the peak the largest buffers. All other ops of the block are left out.
 import { ensure, idsOf, within } from "./arrays.js";
 import { buffer, bytes, count, opLabel, plural, shape, shortValue, valueName } from "./format.js";
-import { pairsOf } from "./hiddenpairs.js";
+import { pairsOf } from "./evidence.js";
 import { bounds, type Line, type LineLook, type Sketch } from "./level.js";
 import { alive, cacheOf, capacity, opAt, type Place, placeFrom, rowsBefore, stepsOf, type Trace, valuesIn } from "./replay.js";
 import { named } from "./select.js";

@@ -85,15 +85,10 @@ export type Subject =
 
 export function ofCursor(cursor: number): Subject { return cursor < 0 ? { kind: "start" } : { kind: "step", step: cursor }; }
 
-/** The innermost open frame of a graph, or -1. */
-function openFrame(t: Trace, now: { frame: number; graph: number }, graph: number): number {
-  return stack(t, now.frame).reverse().find((f) => t.p.frame.graph[f] === graph) ?? -1;
-}
-
 export function ofSelection(t: Trace, s: Selection, now: { frame: number; graph: number }, cursor: number): Subject {
   const graph = s.graph ?? now.graph;
   if (s.kind === "storage" || s.kind === "cache") return { kind: s.kind, id: s.id };
-  const frame = openFrame(t, now, graph);
+  const frame = stack(t, now.frame).reverse().find((f) => t.p.frame.graph[f] === graph) ?? -1; // the innermost open one
   if (s.kind === "value") return { kind: "value", graph, id: s.id, frame };
   if (s.step !== undefined) {
     const { step } = findStep(t, s.step);

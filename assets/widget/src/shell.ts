@@ -28,15 +28,8 @@ export class Shell {
   /** Add the status line below all panes. */
   addStatus(): void { this.app.append(el("div.kv-status", {}, this.#sentence, this.#undo, this.#note)); }
 
-  sentence(text: string): void {
-    say(this.#sentence, text);
-    this.#sentence.title = text;
-  }
-
-  note(text: string): void {
-    say(this.#note, text);
-    this.#note.title = text;
-  }
+  sentence(text: string): void { say(this.#sentence, text, text); }
+  note(text: string): void { say(this.#note, text, text); }
 
   /** Offer to undo a jump; "" hides the offer. */
   undo(text: string): void {
@@ -115,9 +108,8 @@ export class Tabs {
   /** `what`: what is counted, and where. */
   count(id: string, n: number, what: string): void {
     const tab = this.#tabs.find((t) => t.id === id)!;
-    say(tab.tab, n > 0 ? `${tab.title} ${n}` : tab.title);
+    say(tab.tab, n > 0 ? `${tab.title} ${n}` : tab.title, n > 0 ? `${n} ${what}` : "");
     mark(tab.tab, "data-count", n);
-    tab.tab.title = n > 0 ? `${n} ${what}` : "";
   }
 
   show(id: string): void {
@@ -256,8 +248,7 @@ export class Bar implements View {
     const { store } = this;
     const { p } = store.t;
     if (change.payload) {
-      say(this.#policy, `${p.policy.dry ? "dry run · " : ""}policy: ${p.policy.name}`);
-      this.#policy.title = p.policy.about;
+      say(this.#policy, `${p.policy.dry ? "dry run · " : ""}policy: ${p.policy.name}`, p.policy.about);
       this.#goto.max = String(p.total - 1);
     }
     if (!change.payload && !change.cursor) return;
@@ -267,8 +258,7 @@ export class Bar implements View {
     const some = kept > 0 && p.runs.some((r) => !r.steps && r.written);
     say(this.#of, ` of ${count(p.total)}${some ? ` kept, in ${count(kept)} of ${plural(p.runs.length, "run")}` : ""}`);
     const where = this.where();
-    say(this.#where, where ? ` · ${where}` : "");
-    this.#where.title = where;
+    say(this.#where, where ? ` · ${where}` : "", where);
   }
 }
 
@@ -313,10 +303,9 @@ export class Toolbar implements View {
     }
     if (change.breakpoints) {
       const on = breakpoints.filter((b) => b.enabled).length;
-      say(this.stops, on ? `Break ${on}` : "Break");
+      say(this.stops, on ? `Break ${on}` : "Break", `${on} breakpoints are on (b)`);
       mark(this.stops, "data-on", on ? "1" : null);
       mark(this.stops, "aria-label", `Break: ${on} breakpoints on`);
-      this.stops.title = `${on} breakpoints are on (b)`;
     }
   }
 }

@@ -2,9 +2,8 @@
 // Panes are notified once a frame of what changed. Changes are by a person or by the model.
 import { clamp, inRun, type Breakpoint } from "./debug.js";
 import { reveal } from "./dom.js";
-import { buildIndex } from "./index.js";
+import { bare, buildIndex, findStep, frameAt, frontier, frontierFrame, nodeStates, numberOf, runAt, stepsOf, type StateWords, type Trace } from "./replay.js";
 import type { Scale, Versus } from "./pair.js";
-import { bare, findStep, frameAt, frontier, frontierFrame, nodeStates, numberOf, runAt, stepsOf, type StateWords, type Trace } from "./replay.js";
 import { stepsOfFinding } from "./evidence.js";
 import { executed, light, same, type Selection } from "./select.js";
 import type { ValueData } from "./valuedata.js";

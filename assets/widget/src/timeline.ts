@@ -219,8 +219,7 @@ export class Timeline implements View {
   /** Show memory as a map of buffers, or as a curve. */
   asMap(map = this.pane.dataset.as !== "map"): void {
     mark(this.pane, "data-as", map ? "map" : "curve");
-    say(this.#toMap, map ? "as a curve ▾" : "as a map ▴");
-    this.#toMap.title = map ? "Show the sum of bytes alone" : "Show what these bytes are: every buffer from birth to death";
+    say(this.#toMap, map ? "as a curve ▾" : "as a map ▴", map ? "Show the sum of bytes alone" : "Show what these bytes are: every buffer from birth to death");
   }
 
   #toPeak(): void {

@@ -2,9 +2,8 @@
 import { describe, expect, test } from "vitest";
 import { byRuns, curve, highest, position, scaleOf, span, under } from "../src/timeline.js";
 import { Commands, type Message } from "../src/actions.js";
-import { buildIndex } from "../src/index.js";
+import { bare, bareRuns, buildIndex, findStep, notHere, placeOf } from "../src/replay.js";
 import { memory } from "../src/listpanes.js";
-import { bare, bareRuns, findStep, notHere, placeOf } from "../src/replay.js";
 import { Store } from "../src/store.js";
 import { unpack } from "../src/wire.js";
 import { branches, llama } from "./mock.js";

@@ -1,6 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { buildIndex, type Index } from "../src/index.js";
-import { alive, atEdge, bornAt, frameAt, frontier, frontierFrame, placeOf, runAt, valuesIn } from "../src/replay.js";
+import { alive, atEdge, bornAt, buildIndex, frameAt, frontier, frontierFrame, placeOf, runAt, valuesIn, type Index } from "../src/replay.js";
 import { branches, llama } from "./mock.js";
 import { stepOf, trace, value } from "./traces.js";
 
