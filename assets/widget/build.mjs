@@ -8,8 +8,8 @@ import * as esbuild from "esbuild";
 const SRC = fileURLToPath(new URL("src", import.meta.url));
 const OUT = fileURLToPath(new URL("../../kvviz/widget/static", import.meta.url));
 const LIMIT = 120_000; // bytes: a page's script is stored once per widget in a saved notebook
-const PAGES = { kvviz: "widget", planner: "planner", ask: "../lessons/askwidget", lesson: "../lessons/lessoncell", lessonpage: "../lessons/lessonpage", start: "filestart" };
-const PARTS = { cache: "caches", lists: "listpanes", query: "query", steps: "table", palette: "palette", map: "mappane", graph: "graph", values: "values", share: "share", address: "address", lanes: "lanewidget", clock: "clockpane", hazards: "hazards", tour: "tour" };
+const PAGES = { kvviz: "widget", planner: "planner", ask: "../lessons/askwidget", lesson: "../lessons/lesson", lessonpage: "../lessons/lessonpage", start: "filestart" };
+const PARTS = { cache: "cacheview", lists: "listpanes", query: "query", steps: "table", palette: "palette", map: "mappane", graph: "graph", values: "values", share: "share", address: "address", lanes: "lanewidget", clock: "clockpane", hazards: "hazards", tour: "tour" };
 
 const IMPORT = /^import (?:\{([^}]*)\} from |[^"]* from )?"\.\/(\w+)\.js"/gm;
 

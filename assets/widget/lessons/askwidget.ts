@@ -1,8 +1,7 @@
 // The entry of the module "ask": a question whose answer the kernel grades; see kvviz/lessons/questions/question.py.
 import { button, el, mark, on, onKey, svg, uid } from "../src/dom.js";
-import { shareKeys } from "../src/keys.js";
 import { spoken } from "../src/tour.js";
-import { follow, line, listen, type Model, type Theme } from "../src/mount.js";
+import { line, listen, put, type Model } from "../src/mount.js";
 
 /** `top`: of the scale; `marks`: values of the scale with their words. */
 interface Curve { labels: string[]; top: number; marks: [number, string][] }
@@ -161,13 +160,8 @@ function own(model: Model): Field {
 function render({ model, el: host }: { model: Model; el: HTMLElement }): () => void {
   const life = new AbortController();
   const { signal } = life;
-  // the static fallback is hidden while the widget is shown
-  const hidden = el("style", {}, `[data-kv-still="${model.get("still")}"]{display:none}`);
   const root = el("div.kv-ask", { role: "group", "aria-label": "Question", tabindex: -1 });
-  host.append(hidden, root);
-  shareKeys(root, signal);
-  const look = follow(root, () => (model.get("theme") as Theme) || "auto", () => {}, signal);
-  listen(model, "change:theme", look, signal);
+  const [, look] = put(model, host, root, () => {}, signal);
   // a notebook may attach the element only after this
   requestAnimationFrame(look);
 
@@ -216,11 +210,7 @@ function render({ model, el: host }: { model: Model; el: HTMLElement }): () => v
   listen(model, "change:score", tell, signal);
   say((model.get("verdict") ?? {}) as Verdict);
   tell();
-  return () => {
-    life.abort();
-    hidden.remove();
-    root.remove();
-  };
+  return () => life.abort();
 }
 
 export default { render };

@@ -25,9 +25,9 @@ export function light(root: HTMLElement, signal: AbortSignal): void {
   requestAnimationFrame(look); // a notebook may attach the element only after this
 }
 
-export interface Stepper { root: HTMLElement; seen(): boolean; key(name: string): boolean }
+interface Stepper { root: HTMLElement; seen(): boolean; key(name: string): boolean }
 
-export function start(root: HTMLElement, signal: AbortSignal): Stepper {
+function start(root: HTMLElement, signal: AbortSignal): Stepper {
   const { pause, marks, frames } = JSON.parse(root.querySelector('script[type="application/json"]')!.textContent!) as Steps;
   const cells = [...root.querySelectorAll<HTMLElement>("[data-s]")];
   const captions = [...root.querySelectorAll(".kv-told li")].map((node) => node.textContent!);
@@ -103,7 +103,5 @@ export function start(root: HTMLElement, signal: AbortSignal): Stepper {
   return { root, seen: () => inView, key };
 }
 
-/** Starts the pictures of the page that are not started. */
-export function startAll(): Stepper[] {
-  return [...document.querySelectorAll<HTMLElement>(".kv-stepping:not([data-frame])")].map((root) => start(root, new AbortController().signal));
-}
+/** The pictures of the page that were not started. */
+export const steppers: Stepper[] = [...document.querySelectorAll<HTMLElement>(".kv-stepping:not([data-frame])")].map((root) => start(root, new AbortController().signal));

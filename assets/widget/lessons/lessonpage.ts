@@ -1,7 +1,7 @@
 // The entry of "lessonpage": the lesson that is one file (kvviz/demo/lesson_page.py). The page grades its questions itself, and writes a code
 // that says which were right.
 import { mark, on } from "../src/dom.js";
-import { light, startAll } from "./lesson.js";
+import { light, steppers } from "./lesson.js";
 import { readNumber, scoreCode } from "./lessongrade.js";
 
 /** `answer`: of a choice, its text. `hints`: by wrong answer; `otherwise`: for all others. */
@@ -46,7 +46,6 @@ function open(): void {
   const main = document.querySelector<HTMLElement>("main")!;
   const { lesson, questions } = JSON.parse(document.getElementById("kv-questions")!.textContent!) as { lesson: string; questions: Question[] };
   light(main, signal);
-  const steppers = startAll();
   // with nothing in focus, the arrows are for the picture that is looked at
   on(document.documentElement, "keydown", (event) => {
     const free = event.target === document.body && !event.ctrlKey && !event.metaKey && !event.altKey;

@@ -1,31 +1,29 @@
 // Puts the debugger's panes together on one root element. It knows the store and the commands, not where they came from.
-import { actions, movesOf } from "./actions.js";
-import { Commands, type Ask } from "./commands.js";
+import { actions, Commands, movesOf, type Ask } from "./actions.js";
 import { button, el, mark, on, onHit, say } from "./dom.js";
 import type { Modules } from "./modules.js";
 import { count, visible } from "./format.js";
 import { EvidenceBar, FindingsPane, Reports } from "./findings.js";
 import { FrontierPane } from "./frontier.js";
 import { Hits, QueryBox } from "./hits.js";
-import { Inspector } from "./inspector.js";
+import { History, Inspector } from "./inspector.js";
+import { links } from "./inspectstep.js";
 import { keys } from "./keys.js";
 import type { LaneModule } from "./lanewidget.js";
-import { fullScreen, splitters } from "./layouts.js";
-import { LazyPane, type CacheSource, type Context } from "./lazypane.js";
+import { fullScreen, Shell, splitters, Tabs, Toolbar } from "./shell.js";
+import { copyButton, LazyPane, shareButton, type CacheSource, type Context, type ShareContext, type Surroundings } from "./lazypane.js";
 import type { LaneSource } from "./pair.js";
 import type { BreakpointMenu, Palette, PaletteModule } from "./palette.js";
-import { closePopover } from "./popover.js";
-import { copyButton, shareButton, type ShareContext, type Surroundings } from "./sharing.js";
-import { Shell, Tabs } from "./shell.js";
-import { History } from "./history.js";
 import type { Change, Store, View } from "./store.js";
 import { Timeline } from "./timeline.js";
-import { Toolbar } from "./toolbar.js";
 import type { Guide, GuideModule } from "./tour.js";
 import type { Report } from "./wire.js";
-import { explain } from "./words.js";
+import { explain } from "./popover.js";
 
 const WIDE = 1100; // px from which on a list that opens by itself leaves room for the graph
+
+/** The lists of the drawer, and the modules that have them. */
+const LISTS = [["steps", "Steps", "steps"], ["buffers", "Buffers", "lists.buffers"], ["caches", "Caches", "cache"], ["values", "Values", "values"], ["clock", "Lanes", "clock"], ["hazards", "Hazards", "hazards"], ["compare", "Compare", "lanes.compare"]];
 
 class Story implements View {
   readonly root: HTMLElement;
@@ -34,11 +32,11 @@ class Story implements View {
   #text = el("output.kv-run");
   #run = -2;
 
-  constructor(host: HTMLElement, private store: Store, commands: Commands, signal: AbortSignal) {
+  constructor(host: HTMLElement, private store: Store, signal: AbortSignal) {
     this.root = el("div.kv-story", {}, this.#words, el("div.kv-runs", {}, this.#slider, this.#text));
     host.append(this.root);
-    onHit(this.#words, "story-word", (word) => commands.toRun(Number(word.dataset.id)), signal);
-    on(this.#slider, "input", () => commands.toRun(this.#slider.valueAsNumber, true), signal);
+    onHit(this.#words, "story-word", (word) => store.toRun(Number(word.dataset.id)), signal);
+    on(this.#slider, "input", () => store.toRun(this.#slider.valueAsNumber, "person", true), signal);
   }
 
   update(change: Change): void {
@@ -93,6 +91,7 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
   const shell = new Shell(root, () => void history.back());
   const { app } = shell;
   explain(app, signal);
+  links(app, store, signal);
 
   const hits = new Hits(store, modules);
   let palette: Palette | null = null;
@@ -111,22 +110,18 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
     search: () => box.focus(), help: toggleHelp, breakpoints: () => void opened().then((m) => {
       if (!menu) store.add((menu = new m.BreakpointMenu(app, store, commands, hits, signal)));
       menu.toggle(toolbar.stops);
-    }), goto: () => toolbar.bar.focusGoto(), fit: () => app.querySelector<HTMLElement>('[data-kv="fit"]')?.click(), full: () => void fullScreen(root),
+    }), goto: () => toolbar.bar.focusGoto(), fit: () => shell.fit(), full: () => void fullScreen(root),
     palette: () => void opened().then((m) => (palette ??= new m.Palette(app, store, list, hits)).toggle()),
     wasBack: () => void history.back(), wasForward: () => void history.forward(), nextHit: (by) => hits.go(by),
     walk: (by) => evidence.walk(by), choose: () => choose() || store.tell("select an op of the frontier first"),
-    close: () => {
-      if (closePopover(app)) return;
-      store.select(null);
-      store.tell("");
-    },
+    close: () => shell.clear(store),
   });
   const reports = new Reports(store, ask);
   store.open(!!around.placed || !!store.t.p.tour || !!store.t.p.live, around.place?.finding);
   const history = new History(store);
   const toolbar: Toolbar = new Toolbar(app, store, list, signal);
   const box = new QueryBox(store, hits, (until) => commands.send({ do: "continue", until }, "asked the kernel to run on …"), signal);
-  const story = new Story(app, store, commands, signal);
+  const story = new Story(app, store, signal);
   const strip = shell.pane("lanes", "Lanes");
   const main = el("div.kv-main");
   app.append(main);
@@ -155,14 +150,8 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
     void hits.ask(query);
   };
   tabs.beside(copyButton(lists, "lists", share, signal));
-  const table = new LazyPane(tabs.add("steps", "Steps"), "steps", context, signal);
-  const buffers = new LazyPane(tabs.add("buffers", "Buffers"), "lists.buffers", context, signal);
-  const caches = new LazyPane(tabs.add("caches", "Caches"), "cache", context, signal);
-  const values = new LazyPane(tabs.add("values", "Values"), "values", context, signal);
-  const clock = new LazyPane(tabs.add("clock", "Lanes"), "clock", context, signal, false);
-  const hazards = new LazyPane(tabs.add("hazards", "Hazards"), "hazards", context, signal);
-  const compare = new LazyPane(tabs.add("compare", "Compare"), "lanes.compare", context, signal);
-  const several = new LazyPane(strip, "lanes.strip", context, signal);
+  const drawer = new Map(LISTS.map(([id, title, module]) => [id, new LazyPane(tabs.add(id, title), module, context, signal, id !== "clock")]));
+  if (lanes) drawer.set("", new LazyPane(strip, "lanes.strip", context, signal));
   const laned = () => {
     const more = (lanes?.get("lanes") ?? []).length > 1;
     strip.hidden = !more;
@@ -224,7 +213,7 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
       shell.undo(history.jumped && history.from ? `jumped here from step ${count(history.from.number)}` : "");
     },
   };
-  for (const view of [reports, history, hits, toolbar, box, findings, evidence, story, inspector, frontier, buffers, totals, timeline, spacetime, caches, table, values, clock, hazards, graph, status, ...(lanes ? [compare, several] : [])]) store.add(view);
+  for (const view of [reports, history, hits, toolbar, box, findings, evidence, story, inspector, frontier, totals, timeline, spacetime, ...drawer.values(), graph, status]) store.add(view);
 
   // a page that begins at a cache shows its rows
   if (store.selection?.kind === "cache") tabs.show("caches");
@@ -236,8 +225,7 @@ export function build(root: HTMLElement, store: Store, ask: Ask, flushTraits: ()
     show: (list) => tabs.show(list),
     hear: (answer) => {
       if (answer.report) reports.hear(answer.report);
-      else if (typeof answer.id === "string") caches.hear(answer);
-      else values.hear(answer);
+      else drawer.get(typeof answer.id === "string" ? "caches" : "values")!.hear(answer);
     },
     destroy: () => {
       commands.player.pause();

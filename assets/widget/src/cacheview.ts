@@ -1,15 +1,15 @@
 // One cache at a time: rows after the present run, rows over all runs, meters, and what is wrong.
-import { atStep, cellAt, cost, counts, meter, most, moves, newest, noteAt, ownerCounts, progress, storesOf, tokenAt, unpackCaches, type CacheData } from "./cachedata.js";
+import { atStep, axisOf, beside, box, cellAt, counts, lookOf, MARGIN, meter, most, moves, newest, noteAt, ownerBox, ownerCounts, progress, storesOf, tokenAt, unpackCaches, type Axis, type CacheData } from "./cachedata.js";
 import { Inks, sized } from "./canvas.js";
-import { DRY, type Ask } from "./commands.js";
-import { button, Delay, el, mark, name, on, onHit, onResize, say, td, toggle } from "./dom.js";
-import { bytes, count, plural, visible } from "./format.js";
+import { DRY, NEEDS_KERNEL, type Ask } from "./actions.js";
+import { button, Delay, el, mark, name, on, onHit, onResize, say, toggle } from "./dom.js";
+import { count, plural, visible } from "./format.js";
 import { HeatMap, mean, Occupancy, type Place } from "./heat.js";
-import { axisOf, box, lookOf, MARGIN, ownerBox, type Axis } from "./looks.js";
 import { numberOf } from "./replay.js";
-import type { Change, Store } from "./store.js";
+import { ALL, type Change, type Store } from "./store.js";
 import { weightsOf } from "./valuedata.js";
-import { word } from "./words.js";
+import { word } from "./popover.js";
+import type { MakePane } from "./lazypane.js";
 
 /** The kernel's answer to `attention`: weights by query head and row. */
 export interface Weights { id: string; error?: string; attention?: { heads: number[][] } }
@@ -33,7 +33,7 @@ export class View {
   #tip = el("p.kv-cache-tip", { "aria-live": "polite", "data-kv": "cache-tip" });
   #legend = el("ul.kv-cache-legend");
   #middle = el("div.kv-cache-main", { tabindex: -1 });
-  #side: CacheSide;
+  #side = el("div.kv-cache-side");
   #heat: HeatMap;
   #occupancy: Occupancy;
   #none = el("p.kv-none");
@@ -80,8 +80,8 @@ export class View {
     onHit(this.#list, "cache-row", (row) => kit.select({ kind: "cache", id: Number(row.dataset.id) }), signal);
     const head = el("header.kv-tools", {}, this.#choice, this.#title, this.#about, this.#stored, el("span.kv-group", {}, this.#entry, this.#query, this.#weigh, this.#close, this.#large));
     this.#middle.append(head, this.#heat.root, this.#tip, this.#legend, this.#occupancy.root, this.#none);
-    this.#side = new CacheSide((run) => kit.toRun(run), signal);
-    host.append(el("div.kv-cacheview", { "data-kv": "cache-view" }, this.#list, this.#middle, this.#side.root));
+    onHit(this.#side, "cache-run", (link) => kit.toRun(Number(link.dataset.run)), signal);
+    host.append(el("div.kv-cacheview", { "data-kv": "cache-view" }, this.#list, this.#middle, this.#side));
     onResize(this.#middle, () => {
       this.#room = 0;
       this.#draw();
@@ -219,12 +219,11 @@ export class View {
     const label = this.#d.runs[this.#run] ?? "";
     const when = stored.todo ? `in ${label}: ${plural(stored.todo, "row")} not written yet, next by`
       : stored.step < 0 ? `after ${label}` : `in ${label}: written by ${stored.now ? "this step" : ""}`;
-    say(this.#about, c ? `${c.protocol} · ${when}` : "");
+    say(this.#about, c ? `${c.protocol} · ${when}` : "", c ? `${c.input} → ${c.output}${c.axis === null ? "" : `, rows on axis ${c.axis}`}` : "");
     this.#stored.hidden = stored.step < 0 || (stored.now && !stored.todo);
     say(this.#stored, `step ${count(stored.step)}`);
-    this.#about.title = c ? `${c.input} → ${c.output}${c.axis === null ? "" : `, rows on axis ${c.axis}`}` : "";
     this.#rows();
-    this.#side.show(this.#d, this.#chosen, this.#run, c?.protocol ?? "");
+    this.#side.replaceChildren(...beside(this.#d, this.#chosen, this.#run, c?.protocol ?? ""));
     this.#want();
     this.#draw();
   }
@@ -358,34 +357,34 @@ export class View {
   }
 }
 
-class CacheSide {
-  readonly root: HTMLElement;
-  #meters = el("tbody");
-  #cost = el("p.kv-cache-cost", { "data-kv": "cache-cost" });
-  #warnings = el("ul.kv-cache-warnings", { "data-kv": "cache-warnings" });
-
-  constructor(go: (run: number) => void, signal: AbortSignal) {
-    const head = ["", "this run", "all runs"].map((text) => el("th", { scope: "col" }, text));
-    this.root = el("div.kv-cache-side", {}, this.#cost, el("table.kv-cache-meters", { "aria-label": "Meters of this cache" }, el("thead", {}, el("tr", {}, ...head)), this.#meters));
-    this.#cost.after(this.#warnings);
-    onHit(this.#warnings, "cache-run", (link) => go(Number(link.dataset.run)), signal);
-  }
-
-  show(d: CacheData, cache: number, run: number, protocol: string): void {
-    say(this.#cost, cost(d, cache, run, protocol));
-    this.#meters.replaceChildren(...d.meters.map(({ name, label, about, sums, bad }) => {
-      const write = name.startsWith("bytes") ? bytes : count;
-      const value = meter(d, name, cache, run);
-      const sum = d.runs.reduce((total, _, r) => total + meter(d, name, cache, r), 0);
-      return el("tr", { "data-kv": "meter", "data-id": name, "data-bad": bad && value > 0 ? 1 : null, "data-zero": value ? null : 1 },
-        el("th", { scope: "row", title: about }, label), td(write(value), "kv-num"), td(sums ? write(sum) : "", "kv-num"));
-    }));
-    const mine = d.warnings.filter((w) => w.cache === cache);
-    const others = d.warnings.length - mine.length;
-    this.#warnings.replaceChildren(
-      ...mine.map((w) => el("li", { "data-kv": "cache-warning", "data-id": w.kind }, el("div", {}, el("b", {}, `⚠\uFE0E ${w.kind}`),
-        el("button", { "data-kv": "cache-run", "data-run": w.run, title: "Go to the first of these runs" }, `${d.runs[w.run] ?? ""}${w.runs > 1 ? ` and ${plural(w.runs - 1, "run")} more` : ""}`)), el("p", {}, w.text))),
-      mine.length ? "" : el("li.kv-soft", {}, "Nothing is wrong with this cache."),
-      others ? el("li.kv-soft", {}, `${plural(others, "warning")} about other caches, marked ⚠\uFE0E in the list.`) : "");
-  }
-}
+export default ((host, { store, ask, caches }, signal) => {
+  const note = el("p.kv-none");
+  let view: View | null = null;
+  let turn = 0;
+  /** Why there is nothing to show. */
+  const tell = () => {
+    const known = store.p.caches.length;
+    mark(note, "data-kv", known ? "cache-note" : "no-cache");
+    say(note, known ? `Rows of caches are not ${NEEDS_KERNEL}. Run this cell to have them.` : store.report?.findings.find(({ kind }) => kind === "cache")?.title ?? "This model keeps no cache.");
+  };
+  const load = async () => {
+    const mine = ++turn;
+    const raw = await caches?.data();
+    if (mine !== turn || signal.aborted) return; // newer data are on their way
+    if (!raw) return tell();
+    if (view) return view.take(raw);
+    view = new View(host, store, ask, raw, signal);
+    note.remove();
+    view.update(ALL);
+  };
+  host.append(note);
+  caches?.changed(() => void load());
+  void load();
+  return {
+    hear: (answer) => view?.hear(answer as Weights),
+    update: (change) => {
+      if (view) view.update(change);
+      else if (change.report || change.payload) tell();
+    },
+  };
+}) satisfies MakePane;

@@ -55,10 +55,8 @@ export function bordered(context: CanvasRenderingContext2D, ink: string, width: 
 /** A border inside a box, thinner in a small one. */
 export function outline(context: CanvasRenderingContext2D, ink: string, width: number, dash: number[], x: number, y: number, w: number, h: number): void {
   const line = Math.min(width, w / 3, h / 3);
-  context.strokeStyle = ink;
-  context.lineWidth = line;
   context.setLineDash(dash);
-  context.strokeRect(x + line / 2, y + line / 2, Math.max(0.5, w - line), Math.max(0.5, h - line));
+  bordered(context, ink, line, x + line / 2, y + line / 2, Math.max(0.5, w - line), Math.max(0.5, h - line));
   context.setLineDash([]);
 }
 
@@ -114,9 +112,7 @@ export class Inks {
     this.ruler = new Ruler(this.family);
   }
 
-  colour(name: string): string {
-    return ensure(this.#known, name, () => this.#style.getPropertyValue(`--kv-${name}`).trim() || "#888");
-  }
+  colour(name: string): string { return ensure(this.#known, name, () => this.#style.getPropertyValue(`--kv-${name}`).trim() || "#888"); }
 
   mixed(name: string, share: number): string { return `color-mix(in srgb, ${this.colour(name)} ${Math.round(100 * share)}%, ${this.colour("pane")})`; }
 

@@ -1,9 +1,13 @@
-// Ops by lane and storages by space on the producer's clock, and their positions on the canvas.
+// Ops by lane and storages by space on the producer's clock, and their positions on the canvas; and the cards beside the lanes: warnings, the
+// story of the chosen tensor, and the memories of a device by address.
 import { ensure, first, kept, upper } from "./arrays.js";
-import { bytes, count, opName } from "./format.js";
+import { buffer, bytes, capital, count, opName, plural } from "./format.js";
 import { lives } from "./mapdata.js";
 import { opAt, type Trace } from "./replay.js";
 import { touched } from "./select.js";
+import { filled, Inks, sized } from "./canvas.js";
+import { el, mark, on, onHit, say } from "./dom.js";
+import type { Store } from "./store.js";
 
 /** `kind`: an op, a run that holds ops, the life of a storage, or the weights that programs bring. `id`: step, run or life. `open`: it does not end in the recording. */
 export interface Bar { kind: "op" | "run" | "life" | "weights"; id: number; start: number; end: number; row: number; text: string; storage: number; open: boolean }
@@ -13,21 +17,14 @@ export interface Held { at: number[]; bytes: number[]; most: number; room: numbe
 interface Lane { name: string; kind: "lane" | "space"; bars: Bar[]; rows: number; rest: number; bytes: number; held: Held | null }
 /** A transfer between storages in different spaces. */
 export interface Move { step: number; at: number; from: number; to: number; bytes: number }
-export interface Clock {
-  lanes: Lane[]; moves: Move[]; start: Float64Array; end: Float64Array; // by step
-  from: number; to: number;
-  bar: Map<number, [lane: number, bar: number]>; // by storage: its last life
-  refused: { storage: number; at: number; why: string }[];
-}
+export type Clock = ReturnType<typeof gather>;
 
 /** The maximum number of rows; smaller bars are only counted. */
 const ROWS = { lane: 4, space: 12, host: 3 };
 const made = kept((t: Trace) => gather(t, false));
 
 /** Null if the recording has no times. `open`: show each weight of a program as a bar. */
-export function clock(t: Trace, open = false): Clock | null {
-  return !t.p.time.step.length ? null : open ? gather(t, true) : made(t);
-}
+export function clock(t: Trace, open = false): Clock | null { return !t.p.time.step.length ? null : open ? gather(t, true) : made(t); }
 
 /** Times of steps; a step without a time happens when the previous one ends. */
 function times({ p }: Trace): [Float64Array, Float64Array, Int32Array] {
@@ -64,26 +61,27 @@ function stack(bars: Bar[], most: number, weight: (bar: Bar) => number): { rows:
 
 const after = (row: Bar[], time: number) => first(0, row.length, (i) => row[i].start >= time);
 
-function gather(t: Trace, open: boolean): Clock {
+function gather(t: Trace, open: boolean) {
   const { p } = t;
   const [start, end, laneOf] = times(t);
   let [from, to] = [Infinity, -Infinity];
   for (let step = 0; step < p.steps; step++) [from, to] = [Math.min(from, start[step]), Math.max(to, end[step])];
-  const found: Clock = { lanes: [...queues(t, start, end, laneOf), ...spaces(t, start, end, to, open)], moves: [], start, end, from, to, bar: new Map(), refused: [] };
-  found.lanes.forEach((lane, i) => lane.bars.forEach((bar, k) => bar.kind === "life" && found.bar.set(bar.storage, [i, k])));
+  const lanes = [...queues(t, start, end, laneOf), ...spaces(t, start, end, to, open)];
+  const moves: Move[] = [];
+  const bars = new Map<number, [lane: number, bar: number]>(); // by storage: its last life
+  lanes.forEach((lane, i) => lane.bars.forEach((bar, k) => bar.kind === "life" && bars.set(bar.storage, [i, k])));
   const space = (s: number) => p.storage.space[s];
   for (let step = 0; step < p.steps; step++) {
     const { reads, writes } = touched(t, step);
     const target = writes.find((w) => reads.some((r) => space(r) !== space(w)));
     const source = reads.find((r) => target !== undefined && space(r) !== space(target));
-    if (target !== undefined && source !== undefined && p.step.copied[step] > 0) found.moves.push({ step, at: end[step], from: source, to: target, bytes: p.step.copied[step] });
+    if (target !== undefined && source !== undefined && p.step.copied[step] > 0) moves.push({ step, at: end[step], from: source, to: target, bytes: p.step.copied[step] });
   }
   const { refused } = p;
-  for (let k = 0; k < refused.step.length; k++) {
-    const step = Math.min(refused.step[k], p.steps - 1);
-    found.refused.push({ storage: refused.storage[k], at: step < 0 ? from : end[step], why: p.strings[refused.why[k]] });
-  }
-  return found;
+  return {
+    lanes, moves, start, end, from, to, bar: bars,
+    refused: Array.from(refused.step, (at, k) => ({ storage: refused.storage[k], at: at < 0 ? from : end[Math.min(at, p.steps - 1)], why: p.strings[refused.why[k]] })),
+  };
 }
 
 /** Lanes of ops, in order of appearance; several ops of one run share a band. */
@@ -236,4 +234,139 @@ export function beside(c: Clock, v: ClockView, lane: number, bar: Bar, key: stri
     }
   });
   return best;
+}
+
+/** `step`: place of the preceding step; `code`: of a warning, else empty. */
+export interface Mark { step: number; time: number; kind: string; code: string; value: string; storage: number; bytes: number; text: string; line: string }
+
+const WARNING = "warning ";
+export const marks = kept(({ p: { mark: m, strings } }: Trace): Mark[] => Array.from(m.step, (step, k) => {
+  const kind = strings[m.kind[k]];
+  const code = kind.startsWith(WARNING) ? kind.slice(WARNING.length) : "";
+  return { step, time: m.time[k], kind, code, value: strings[m.value[k]], storage: m.storage[k], bytes: m.bytes[k], text: strings[m.text[k]], line: strings[m.line[k]] };
+}));
+
+/** `USE_AFTER_FREE` as `Use after free`. */
+const words = (code: string) => capital(code.toLowerCase().replace(/_/g, " "));
+
+export class MarksCard {
+  readonly root = el("aside.kv-clock-marks", { "aria-label": "Warnings, and the story of a tensor", "data-kv": "marks" });
+  #shown = "";
+
+  constructor(private store: Store, signal: AbortSignal) {
+    onHit(this.root, "mark", (node) => this.#go(Number(node.dataset.at)), signal);
+    on(this.root, "keydown", (event) => event.stopPropagation(), signal);
+  }
+
+  #go(at: number): void {
+    const { store } = this;
+    const one = marks(store.t)[at];
+    if (!one) return;
+    if (one.storage >= 0) store.select({ kind: "storage", id: one.storage });
+    store.seek(Math.max(-1, Math.min(one.step, store.t.p.steps - 1)));
+  }
+
+  update(): void {
+    const { t, selection, cursor } = this.store;
+    const all = marks(t);
+    this.root.hidden = !all.length;
+    const storage = selection?.kind === "storage" ? selection.id : -1;
+    const key = `${all.length} ${storage} ${cursor}`;
+    if (this.root.hidden || key === this.#shown) return;
+    this.#shown = key;
+    const warnings = all.filter((one) => one.code);
+    const story = all.filter((one) => one.storage === storage);
+    const parts: HTMLElement[] = [];
+    if (storage >= 0) {
+      const name = t.p.strings[t.p.storage.name[storage]];
+      parts.push(el("h4", {}, `${buffer(t.p, storage)} `, el("span.kv-soft", {}, name)));
+      parts.push(story.length ? el("ol.kv-clock-story", {}, ...story.map((one) => this.#line(all, one, cursor))) : el("p.kv-none", {}, "No events were recorded for this buffer."));
+    }
+    parts.push(el("h4", {}, warnings.length ? `Warnings ${count(warnings.length)}` : "No warnings"));
+    for (const one of warnings) parts.push(this.#warning(all, one));
+    this.root.replaceChildren(...parts);
+  }
+
+  #line(all: Mark[], one: Mark, cursor: number): HTMLElement {
+    const place = one.line ? el("code", { title: one.line }, short(one.line)) : "";
+    const row = el("li", { "data-code": one.code || null }, this.#jump(all, one, `t = ${Number(one.time.toPrecision(5)).toLocaleString("en-US")}`), el("b", {}, one.code ? words(one.code) : one.kind), el("span", {}, one.text), place);
+    mark(row, "data-later", one.step > cursor ? 1 : null);
+    return row;
+  }
+
+  #warning(all: Mark[], one: Mark): HTMLElement {
+    const head = el("b", {}, words(one.code), one.bytes ? `: ${bytes(one.bytes)}` : "");
+    return el("section.kv-clock-warning", { "data-code": one.code }, head, el("p", {}, one.text), el("p", {}, this.#jump(all, one, one.step < 0 ? "before the first step" : "show where"), one.line ? el("code", { title: one.line }, short(one.line)) : ""));
+  }
+
+  #jump(all: Mark[], one: Mark, text: string): HTMLElement {
+    return el("button.kv-link", { "data-kv": "mark", "data-at": all.indexOf(one) }, text);
+  }
+}
+
+/** `loop.py:21 device.submit(…)` without the folders. */
+function short(line: string): string { return line.replace(/^.*[/\\](?=[^/\\]+:\d)/, ""); }
+
+/** `bytes`: the occupied bytes, more than those of the tensor if its pages are spread over banks. */
+export interface Block { address: number; bytes: number; storage: number }
+/** Arenas of known size at a step, and their blocks by address. `room`: its size; `free`: the largest free range. */
+function arenas(t: Trace, step: number) {
+  const { p } = t;
+  const l = lives(t);
+  const found = Array.from(p.arena.space, (space, i) => ({ space: p.strings[space], name: p.strings[p.arena.name[i]], room: p.arena.bytes[i], banks: p.arena.banks[i], blocks: [] as Block[], held: 0, free: 0 }));
+  for (let k = 0; k < l.n; k++) {
+    if (l.from[k] > step || l.to[k] <= step) continue;
+    const s = l.storage[k];
+    const address = p.storage.address[s] ?? -1;
+    const arena = address < 0 ? undefined : found.find((one) => one.space === p.strings[p.storage.space[s]] && one.name === p.strings[p.storage.arena[s]]);
+    arena?.blocks.push({ address, bytes: p.storage.taken[s] ?? l.bytes[k], storage: s });
+  }
+  for (const one of found) {
+    one.blocks.sort((a, b) => a.address - b.address);
+    let end = 0;
+    for (const block of one.blocks) {
+      one.held += block.bytes;
+      one.free = Math.max(one.free, block.address - end);
+      end = Math.max(end, block.address + block.bytes);
+    }
+    one.free = Math.max(one.free, one.room - end);
+  }
+  return found;
+}
+
+export class BanksCard {
+  readonly root = el("section.kv-clock-banks", { "aria-label": "Memory by address", "data-kv": "banks" });
+  #rows: { canvas: HTMLCanvasElement; text: HTMLElement }[] = [];
+
+  update(store: Store, c: Clock | null): void {
+    const all = c && clock(store.t) ? arenas(store.t, Math.max(0, store.cursor)) : [];
+    this.root.hidden = !all.length;
+    if (this.#rows.length !== all.length) {
+      this.#rows = all.map(() => ({ canvas: el("canvas", { "aria-hidden": "true" }), text: el("p") }));
+      this.root.replaceChildren(el("h4", {}, "By address, now"), ...this.#rows.flatMap(({ canvas, text }) => [text, canvas]));
+    }
+    all.forEach((arena, i) => {
+      const { canvas, text } = this.#rows[i];
+      const banks = arena.banks > 1 ? `, the same in each of ${count(arena.banks)} banks` : "";
+      say(text, `${arena.name}: ${plural(arena.blocks.length, "buffer")} of ${bytes(arena.held)} in ${bytes(arena.room)}${banks}; largest contiguous free part ${bytes(arena.free)}`);
+      const end = arena.blocks.reduce((most, block) => Math.max(most, block.address + block.bytes), 0);
+      paint(canvas, arena, Math.min(arena.room, end * 1.15 || arena.room), store);
+    });
+  }
+}
+
+/** Draw blocks up to the address `top`; the rest of a nearly empty memory is left out. */
+function paint(canvas: HTMLCanvasElement, arena: ReturnType<typeof arenas>[number], top: number, store: Store): void {
+  const width = canvas.clientWidth;
+  if (!width) return;
+  const brush = sized(canvas, width, 14);
+  if (!brush) return;
+  const inks = new Inks(canvas);
+  filled(brush, inks.colour("ground"), 0, 0, width, 14);
+  const { selection, now } = store;
+  for (const block of arena.blocks) {
+    const x = (block.address / top) * width;
+    const lit = (selection?.kind === "storage" && selection.id === block.storage) || now.lit.storages.has(block.storage);
+    filled(brush, lit ? inks.colour("accent") : inks.mixed("view", 0.4), x, 0, Math.max(1, (block.bytes / top) * width - (block.bytes * width > 3 * top ? 0.7 : 0)), 14);
+  }
 }

@@ -1,7 +1,6 @@
 // Lanes by the producer's clock: queues above, spaces of memory below, and the line of the cursor through all of them.
 import { bordered, filled, Inks, label, outline, polygon, sized, traced, type Point } from "./canvas.js";
-import { barAt, beside, clock, clockView, heldAt, place, ROW, timeAt, xAt, zoomTime, type Bar, type Box, type Clock, type ClockView, type Held, type Move } from "./clockdata.js";
-import { BanksCard, MarksCard } from "./clockmarks.js";
+import { BanksCard, barAt, beside, clock, clockView, heldAt, MarksCard, place, ROW, timeAt, xAt, zoomTime, type Bar, type Box, type Clock, type ClockView, type Held, type Move } from "./clockdata.js";
 import { button, el, mark, on, onKey, onPointer, onResize, placeIn, placeTip, tick } from "./dom.js";
 import { buffer, bytes, count, plural, ticks } from "./format.js";
 import type { MakePane } from "./lazypane.js";

@@ -116,9 +116,7 @@ export function run(t: Trace, cursor: number, by: 1 | -1, breakpoints: Breakpoin
   return at === null ? { cursor: by > 0 ? t.p.steps - 1 : -1, by: null } : { cursor: at, by: stop };
 }
 
-export function clamp({ p }: Trace, cursor: number): number {
-  return Math.max(-1, Math.min(Math.round(cursor), p.steps - 1));
-}
+export function clamp({ p }: Trace, cursor: number): number { return Math.max(-1, Math.min(Math.round(cursor), p.steps - 1)); }
 
 /** The title of the cursor's block. */
 export function placeName(t: Trace, cursor: number): string {

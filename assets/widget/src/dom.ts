@@ -61,8 +61,9 @@ export function table(label: string, className: string, heads: string[], body: H
 export function uid(name: string): string { return `kv-${name}-${Math.random().toString(36).slice(2)}`; }
 
 /** Set a text only if it differs: a change costs a layout, a comparison does not. */
-export function say(node: Element, text: string): void {
+export function say(node: Element, text: string, title?: string): void {
   if (node.textContent !== text) node.textContent = text;
+  if (title !== undefined) (node as HTMLElement).title = title;
 }
 
 export function mark(node: Element, name: string, value: string | number | null): void {
@@ -232,30 +233,23 @@ export function place(parent: Element, nodes: Element[]): void {
   while (parent.children.length > nodes.length) parent.lastElementChild!.remove();
 }
 
-/** A request to scroll `node` into `box`. */
-export interface Reveal { box: HTMLElement; node: Element }
-
-/** Scroll the boxes just enough, without moving the page. Everything is measured first, which costs a single layout. */
-export function reveal(wishes: Reveal[]): void {
+/** Measures how to scroll `box` just enough to show `node`, without moving the page; returns what scrolls. */
+export function reveal(box: HTMLElement, node: Element): (() => void)[] {
+  if (!node.isConnected) return [];
   const moves: (() => void)[] = [];
-  for (const { box, node } of wishes) {
-    if (!node.isConnected) continue;
-    const outer = box.getBoundingClientRect();
-    const inner = node.getBoundingClientRect();
-    if (inner.top < outer.top + 4 || inner.bottom > outer.bottom - 4) {
-      const by = inner.top - outer.top - (inner.top < outer.top ? 8 : outer.height - inner.height - 8);
-      if (box.scrollHeight > box.clientHeight) moves.push(() => (box.scrollTop += by));
-    }
-    // sideways, scroll the nearest box that overflows, such as the body of a card
-    for (let at = node.parentElement; at && box.contains(at); at = at.parentElement) {
-      if (at instanceof SVGElement || at.scrollWidth <= at.clientWidth) continue;
-      const edge = at.getBoundingClientRect();
-      const by = inner.left - edge.left - (edge.width - inner.width) / 2;
-      const sideways = at;
-      const margin = Math.min(40, edge.width / 8);
-      if (inner.left < edge.left + margin || inner.right > edge.right - margin) moves.push(() => (sideways.scrollLeft += by));
-      break;
-    }
+  const outer = box.getBoundingClientRect();
+  const inner = node.getBoundingClientRect();
+  if (box.scrollHeight > box.clientHeight && (inner.top < outer.top + 4 || inner.bottom > outer.bottom - 4)) {
+    const by = inner.top - outer.top - (inner.top < outer.top ? 8 : outer.height - inner.height - 8);
+    moves.push(() => (box.scrollTop += by));
   }
-  for (const move of moves) move();
+  // sideways, scroll the nearest box that overflows, such as the body of a card
+  let at = node.parentElement;
+  while (at && box.contains(at) && at.scrollWidth <= at.clientWidth) at = at.parentElement;
+  if (!at || !box.contains(at)) return moves;
+  const [edge, sideways] = [at.getBoundingClientRect(), at];
+  const margin = Math.min(40, edge.width / 8);
+  const by = inner.left - edge.left - (edge.width - inner.width) / 2;
+  if (inner.left < edge.left + margin || inner.right > edge.right - margin) moves.push(() => (sideways.scrollLeft += by));
+  return moves;
 }

@@ -1,10 +1,9 @@
 // The ranked findings of the recording, which lead the page, and the bar that walks through the steps of the one that is framed.
-import type { Ask } from "./commands.js";
+import type { Ask } from "./actions.js";
 import { button, Delay, el, mark, onHit, say } from "./dom.js";
-import { cost, series, stepsOfFinding } from "./evidence.js";
+import { cost, pairsOf, series, stepsOfFinding } from "./evidence.js";
 import { bytes, count, opName, plural, signed } from "./format.js";
-import { changeTools, linked, nodeLink, valueLink } from "./inspectparts.js";
-import { pairsOf } from "./hiddenpairs.js";
+import { changeTools, linked, nodeLink, valueLink } from "./inspectstep.js";
 import { bare, numberOf, opAt } from "./replay.js";
 import { named } from "./select.js";
 import type { Change, Store, View } from "./store.js";
@@ -52,10 +51,7 @@ export class FindingsPane implements View {
     this.#begun = placed || !!store.t.p.tour || !!store.t.p.live; // what one steps through does not jump when it ends
     host.append(el("header", {}, el("h3", {}, "Findings"), this.#scope), this.#list);
     onHit(this.#list, "finding", (row) => this.choose(Number(row.dataset.id)), signal);
-    onHit(this.#list, "value", ({ dataset: { id, graph } }) => store.select({ kind: "value", id: Number(id), graph: Number(graph) }), signal);
-    onHit(this.#list, "node-link", ({ dataset: { id, graph } }) => store.select({ kind: "node", id: Number(id), graph: Number(graph) }), signal);
-    onHit(this.#list, "part", (row) => this.#go(row, Number(row.dataset.step)), signal);
-    onHit(this.#list, "layer", (cell) => this.#go(cell, Number(cell.dataset.step)), signal);
+    for (const hook of ["part", "layer"]) onHit(this.#list, hook, (place) => this.#go(place, Number(place.dataset.step)), signal);
   }
 
   /** Frame a finding, or close it if it is open. */

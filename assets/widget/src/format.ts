@@ -16,9 +16,7 @@ export function bytes(n: number): string {
 }
 
 /** A number with its sign; `write`: its format. */
-export function signed(n: number | null, write = bytes): string {
-  return n === null ? "" : n < 0 ? `−${write(-n)}` : `+${write(n)}`;
-}
+export function signed(n: number | null, write = bytes): string { return n === null ? "" : n < 0 ? `−${write(-n)}` : `+${write(n)}`; }
 
 /** Name and explanation of a figure, from kvviz/report/faces/markdown_text.py. */
 export function figure({ codes }: Pick<Payload, "codes">, key: string): { name: string; about: string } {

@@ -1,9 +1,10 @@
 // The frontier: the ops that could run now, and what each would cost.
+import { ensure } from "./arrays.js";
 import { el, hit, mark, name, on, onHit, place, say } from "./dom.js";
 import { count, opName, plural, shortName, signed } from "./format.js";
 import { atEdge, numberOf } from "./replay.js";
-import type { Change, Store, View } from "./store.js";
-import { word } from "./words.js";
+import type { Change, Now, Store, View } from "./store.js";
+import { word } from "./popover.js";
 
 const MOST = 60;
 
@@ -38,20 +39,12 @@ export class FrontierPane implements View {
     const graph = p.frame.graph[now.next] ?? 0;
     const g = p.graphs[graph];
     const isNext = (c: { step: number }) => c.step >= 0 && c.step === now.ran; // the recording ran it
-    say(this.#count, now.choices.length ? ` ${count(now.choices.length)}` : "");
-    this.#count.title = `${plural(now.choices.length, "op")} can run at this step`;
+    say(this.#count, now.choices.length ? ` ${count(now.choices.length)}` : "", `${plural(now.choices.length, "op")} can run at this step`);
     const run = p.frame.run[now.next];
     const where = now.next < 0 || now.next === now.frame ? "" : run === p.frame.run[now.frame] ? `in ${p.strings[p.frame.label[now.next]] || "main"}` : `${p.runs[run]?.label ?? "the next run"} begins`;
     say(this.#hint, now.hint ?? (now.next < 0 ? (p.steps ? "everything has run" : "nothing has run") : where || (edge ? "choose one to run it next" : "could run now")));
-    const kept = new Map<string, HTMLElement>();
-    const rows = now.choices.slice(0, MOST).map((c) => {
+    const made = (c: Now["choices"][number]) => {
       const op = opName(g.nodes[c.node][1]);
-      const key = `${graph} ${c.node} ${c.step} ${c.alloc} ${c.frees} ${isNext(c)} ${edge}`;
-      const old = this.#rows.get(key);
-      if (old) {
-        kept.set(key, old);
-        return old;
-      }
       const row = el("li", {
         "data-kv": "frontier-row", "data-node": c.node, "data-graph": graph, "data-step": c.step,
         "data-next": isNext(c) ? 1 : null, title: c.step >= 0 ? `${g.nodes[c.node][0]}: ran as step ${numberOf(this.store.t, c.step)}` : g.nodes[c.node][0],
@@ -62,10 +55,14 @@ export class FrontierPane implements View {
       const note = c.step < 0 ? "" : p.strings[p.step.note[c.step]];
       if (!edge && isNext(c)) row.append(el("span.kv-soft", { title: note || "the choice of the policy" }, "ran next"));
       else row.append(el("button", { "data-kv": "run-next", "data-node": c.node, title: edge ? "Run this op next (Enter)" : "Fork: run this op here, in a lane of its own (Enter)" }, edge ? "Run next" : "Fork"));
-      kept.set(key, row);
       return row;
+    };
+    const old = this.#rows;
+    this.#rows = new Map();
+    const rows = now.choices.slice(0, MOST).map((c) => {
+      const key = `${graph} ${c.node} ${c.step} ${c.alloc} ${c.frees} ${isNext(c)} ${edge}`;
+      return ensure(this.#rows, key, () => old.get(key) ?? made(c));
     });
-    this.#rows = kept;
     if (now.choices.length > MOST) rows.push(el("li.kv-none", {}, `${now.choices.length - MOST} more`));
     place(this.#list, rows);
   }

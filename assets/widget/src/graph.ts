@@ -1,18 +1,14 @@
 // The graph pane: the shown frame's graph on a canvas; the block under the cursor opens by itself.
-import { alone, arrange, blockFacts, cardsOf, type Card, type Level, type Row } from "./level.js";
-import { Crumbs } from "./crumbs.js";
-import { Framed } from "./framed.js";
+import { alone, arrange, blockFacts, cardsOf, sketchOf, step as walk, type Card, type Level, type Place, type Row, type Scene, type Sketch } from "./level.js";
+import { Crumbs, Framed, graphLegend, GraphList, hitNodes } from "./grapharound.js";
 import { button, el, mark, on, onKey, say, toggle } from "./dom.js";
 import { plural } from "./format.js";
-import { GraphList, graphLegend, hitNodes } from "./graphlist.js";
 import type { Painted } from "./graphpaint.js";
 import { redAt, redEdges, type RedEdge } from "./rededges.js";
-import { sketchOf, step as walk, type Place, type Scene, type Sketch } from "./sketchview.js";
-import { Stage, type Target } from "./stage.js";
-import type { MakePane } from "./lazypane.js";
+import { Stage, type Owner, type Target } from "./stage.js";
+import { copyButton, type MakePane } from "./lazypane.js";
 import { wayOf } from "./select.js";
 import { numberOf } from "./replay.js";
-import { copyButton } from "./sharing.js";
 import type { Change, Store, View } from "./store.js";
 
 const OPEN_ALL = 60; // graphs with no more nodes than this start unfolded
@@ -20,7 +16,7 @@ const OPEN_ALL = 60; // graphs with no more nodes than this start unfolded
 /** What the reader opened, folded and chose in a graph, and the scroll position. */
 interface Deck { cards: Card[]; open: Map<number, boolean>; shown: Map<number, number | "all" | null>; x: number; y: number }
 
-export class GraphPane implements View {
+export class GraphPane implements View, Owner {
   readonly slow = true;
   #decks = new Map<number, Deck>();
   #deck!: Deck;
@@ -49,24 +45,7 @@ export class GraphPane implements View {
     this.#list = new GraphList(store);
     const tools = el("div.kv-tools", { role: "toolbar", "aria-label": "Graph" });
     host.append(el("header", {}, this.#crumbs.root, this.#framed.button, tools), this.#root, this.#said);
-    this.#stage = new Stage(this.#root, store, {
-      lay: (zoom, room) => this.#lay(zoom, room),
-      paint: (level) => this.#paint(level),
-      sketch: (row) => this.#sketch(row),
-      line: (x, y) => {
-        const edge = redAt(this.#red, x, y);
-        return edge ? { kind: "pair", pairs: edge.pairs, text: edge.text } : null;
-      },
-      cells: (row) => this.#deck.cards[row.card].members.length,
-      fits: () => {
-        const open = this.#stage.level.rows.filter((r) => r.open && r.block >= 0);
-        return open.length === 1 ? open[0] : open.length < 4 ? open.find((r) => r.block === this.#here) ?? null : null;
-      },
-      click: (target) => this.#click(target),
-      open: (target) => { if (target?.kind === "node") this.#run(target.node); },
-      title: (target) => this.#title(target),
-      settled: () => this.#settle(),
-    }, signal);
+    this.#stage = new Stage(this.#root, store, this, signal);
     this.#root.append(this.#list.root);
     const way = toggle("Buffers", "Where the chosen buffer goes, or that of the op under the cursor", "buffer-way", (on) => {
       this.#buffers = on;
@@ -137,7 +116,19 @@ export class GraphPane implements View {
     return mine === card ? member : null;
   }
 
-  #lay(zoom: number, room: number): Level {
+  cells(row: Row): number { return this.#deck.cards[row.card].members.length; }
+
+  line(x: number, y: number): Target {
+    const edge = redAt(this.#red, x, y);
+    return edge ? { kind: "pair", pairs: edge.pairs, text: edge.text } : null;
+  }
+
+  fits(): Row | null {
+    const open = this.#stage.level.rows.filter((r) => r.open && r.block >= 0);
+    return open.length === 1 ? open[0] : open.length < 4 ? open.find((r) => r.block === this.#here) ?? null : null;
+  }
+
+  lay(zoom: number, room: number): Level {
     if (!this.#deck) return { rows: [], w: 0, h: 0 };
     const { around } = this.#framed;
     if (around) return alone(around, around.block, this.#cardOf(around.block), zoom, this.#stage.port);
@@ -245,7 +236,7 @@ export class GraphPane implements View {
     return row.block >= 0 ? blocks[row.block].nodes : this.#deck.cards[row.card].members.flatMap((m) => m.blocks.flatMap((b) => blocks[b].nodes));
   }
 
-  #sketch(row: Row): Sketch {
+  sketch(row: Row): Sketch {
     const { p } = this.store;
     return this.#framed.around ?? sketchOf(p, p.graphs[this.#graph], p.graphs[this.#graph].blocks[row.block]);
   }
@@ -270,7 +261,7 @@ export class GraphPane implements View {
     return [this.store.t.p.graphs[this.#graph].blocks[row.block].title || "graph", about, missed].filter(Boolean).join(", ");
   }
 
-  #paint(level: Level): Omit<Painted, "level" | "port" | "zoom"> | null {
+  paint(level: Level): Omit<Painted, "level" | "port" | "zoom"> | null {
     if (!this.#deck) return null; // nothing has run
     const s = this.store.selection;
     const way = this.#buffers ? wayOf(this.store.t, s, this.store.now, this.store.cursor, this.#focusNode()) : null;
@@ -278,13 +269,13 @@ export class GraphPane implements View {
     const red = this.#red = redEdges(this.store, this.#graph, level, (block) => this.#rowOf(block), (row, node) => this.#stage.rect(row, node));
     mark(this.#root, "data-red", red.map((edge) => edge.text).join("; ") || null);
     return {
-      red, way, sketch: (row) => this.#sketch(row), nodes: (row) => this.#nodes(row), cards: this.#deck.cards, graph: this.#graph, scene: this.#scene, hits: hitNodes(this.store, this.#graph), focus: this.#focus,
+      red, way, sketch: (row) => this.sketch(row), nodes: (row) => this.#nodes(row), cards: this.#deck.cards, graph: this.#graph, scene: this.#scene, hits: hitNodes(this.store, this.#graph), focus: this.#focus,
       chosen: s?.kind === "value" && (s.graph ?? this.#graph) === this.#graph ? s.id : -1,
       facts: { block: (row) => this.#facts(row), card: (row) => this.#cardFacts(row) },
     };
   }
 
-  #title(target: Target): string {
+  title(target: Target): string {
     const { p } = this.store;
     const g = p.graphs[this.#graph];
     if (target?.kind === "value") return g.values[target.value];
@@ -299,7 +290,7 @@ export class GraphPane implements View {
     return target?.kind === "head" ? this.#name(target.row) : "";
   }
 
-  #settle(): void {
+  settled(): void {
     const { port } = this.#stage;
     if (!this.#deck) return;
     if (this.#framed.outgrown()) return this.#sync(true);
@@ -312,7 +303,9 @@ export class GraphPane implements View {
 
   // -- clicks and keys ---------------------------------------------------------------------------------------------
 
-  #click(target: Target): void {
+  double(target: Target): void { if (target?.kind === "node") this.#run(target.node); }
+
+  click(target: Target): void {
     const { store } = this;
     if (target?.kind === "exit") return;
     if (target?.kind === "head") return this.#framed.around ? this.#framed.unfold() : this.#toggle(target.row);
@@ -360,7 +353,7 @@ export class GraphPane implements View {
       if (sideways && at && at.node < 0 && at.block < 0) {
         const [now, n] = [this.#member(at.card), this.#deck.cards[at.card].members.length];
         this.#pick(at.card, ((typeof now === "number" ? now : -1) + (key === "ArrowRight" ? 1 : n - 1 + (typeof now === "number" ? 0 : 1))) % n);
-      } else this.#at(at || !row ? walk(this.#stage.level.rows, (r) => this.#sketch(r), from, key) : from);
+      } else this.#at(at || !row ? walk(this.#stage.level.rows, (r) => this.sketch(r), from, key) : from);
     } else if (key === "Enter" && at) {
       if (at.node >= 0) this.#run(at.node);
       else this.#toggle(this.#stage.level.rows.find((r) => r.block === at.block && r.card === at.card)!);

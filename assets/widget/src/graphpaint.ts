@@ -2,12 +2,11 @@
 // 11 px is left out.
 import { bordered, filled, polygon, stroked, traced, type Inks, type Ruler } from "./canvas.js";
 import { badgeOf } from "./pair.js";
-import { crossing, HEAD, headAt, headSpan, type BlockFacts, type Card, type Level, type Port, type Rect, type Row } from "./level.js";
+import { crossing, ended, HEAD, headAt, headSpan, lineLook, type BlockFacts, type Card, type Level, type Line, type LineLook, type Port, type Rect, type Row, type Scene, type Sketch } from "./level.js";
 import { opName, shape, shortName } from "./format.js";
 import { paintRed, type RedEdge } from "./rededges.js";
 import { pillText } from "./participants.js";
 import { letter, placeFrom, type State } from "./replay.js";
-import { ended, lineLook, type Line, type LineLook, type Scene, type Sketch } from "./sketchview.js";
 import type { Lit } from "./select.js";
 import type { Store } from "./store.js";
 
@@ -156,9 +155,7 @@ export class Painter {
         if (v.hits.size && (row.block < 0 ? card.members[i].blocks.some((b) => blocks[b].nodes.some((n) => v.hits.has(n))) : v.hits.has(nodes[i]))) {
           filled(context, this.colour("ink"), x, top + 20, Math.max(2, strip.cell - gap), 2);
         }
-        if (row.block < 0 && single && i === shown) {
-          bordered(context, this.colour("ink"), 2, x - 1, top + 8, strip.cell + 1, 12);
-        }
+        if (row.block < 0 && single && i === shown) bordered(context, this.colour("ink"), 2, x - 1, top + 8, strip.cell + 1, 12);
       }
     }
     const strong = this.#font(600, 12);

@@ -1,10 +1,10 @@
 // The module of the hazards: a list of the pairs that only the schedule keeps in order, and the card of one.
 import { copy, toPng } from "./picture.js";
-import type { Ask } from "./commands.js";
+import type { Ask } from "./actions.js";
 import { button, el, mark, onHit, onKey, svg, toggle } from "./dom.js";
 import { bytes, count, opLabel, plural } from "./format.js";
-import { pairGroups, pairState, pairText, pathOf, type PairGroup } from "./hiddenpairs.js";
-import { stepLink } from "./inspectparts.js";
+import { pairGroups, pairState, pairText, pathOf, type PairGroup } from "./evidence.js";
+import { stepLink } from "./inspectstep.js";
 import type { MakePane } from "./lazypane.js";
 import { numberOf, opAt } from "./replay.js";
 import { executed } from "./select.js";
@@ -66,16 +66,9 @@ class HazardsPane implements View {
       this.#fill();
       this.#draw();
     }, signal);
-    onHit(this.#list, "ordered-group", (node) => {
-      const group = Number(node.dataset.id);
-      this.#unfold("ordered-group", group);
-      this.#fill();
-      this.#list.querySelector<HTMLElement>(`[data-kv="ordered-group"][data-id="${group}"]`)?.focus();
-    }, signal);
+    for (const kv of ["pair-group", "ordered-group"] as const) onHit(this.#list, kv, (node) => this.#toggle(kv, Number(node.dataset.id)), signal);
     onHit(this.#list, "ordered", (node) => this.#follow(Number(node.dataset.id)), signal);
     onHit(this.#list, "pair", (node) => this.#choose(Number(node.dataset.id)), signal);
-    onHit(this.#list, "pair-group", (node) => this.#toggle(Number(node.dataset.id)), signal);
-    onHit(this.#card, "step-link", (node) => store.go(Number(node.dataset.step)), signal);
     onKey(this.#list, (key, event) => {
       const by = key === "ArrowDown" ? 1 : key === "ArrowUp" ? -1 : 0;
       if (!by) return false;
@@ -102,16 +95,17 @@ class HazardsPane implements View {
     store.choosePair(pair);
   }
 
-  #toggle(group: number): void {
-    const { pairs } = this.#groups.find((one) => one.group === group)!;
-    if (pairs.length === 1 || this.#unfold("pair-group", group)) this.#choose(pairs[0]);
-    this.#fill();
-  }
-
-  /** Toggle a group; returns whether it is open now. */
-  #unfold(kv: string, group: number): boolean {
+  /** Fold a group or unfold it; of hidden pairs the first is then chosen, and a single one always. */
+  #toggle(kv: "pair-group" | "ordered-group", group: number): void {
     const key = `${kv} ${group}`;
-    return !this.#open.delete(key) && !!this.#open.add(key);
+    const pairs = kv === "pair-group" ? this.#groups.find((one) => one.group === group)!.pairs : [];
+    if (pairs.length === 1) this.#choose(pairs[0]);
+    else if (!this.#open.delete(key)) {
+      this.#open.add(key);
+      if (pairs.length) this.#choose(pairs[0]);
+    }
+    this.#fill();
+    this.#list.querySelector<HTMLElement>(`[data-kv="${kv}"][data-id="${group}"]`)?.focus();
   }
 
   update(change: Change): void {

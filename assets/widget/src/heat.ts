@@ -1,10 +1,9 @@
 // The two pictures of a cache. Heads × rows after one run: the state of every row, with attention weights, words and arcs above.
 // Runs × rows: how the cache grows. Both are drawn by spans, so that 4,096 rows cost no more than ten.
-import { cellsOf, type CacheData } from "./cachedata.js";
+import { above, box, cellsOf, drawAxis, drawOwners, LEFT, lookOf, rowAt, wideOf, xOf, type Axis, type CacheData } from "./cachedata.js";
 import { bordered, filled, label, outline, polygon, sized, type Inks } from "./canvas.js";
 import { el, on, onDrag, onKey } from "./dom.js";
 import { bytes, round } from "./format.js";
-import { above, box, drawAxis, drawOwners, LEFT, lookOf, rowAt, wideOf, xOf, type Axis } from "./looks.js";
 
 const MOST = 48; // arcs
 const SHARE = 0.02; // of the largest weight: what is less has no arc
@@ -46,10 +45,8 @@ export function mean(all: number[][]): number[] {
   return all[0]?.map((_, row) => all.reduce((sum, one) => sum + (one[row] ?? 0), 0) / all.length) ?? [];
 }
 
-interface Arc { row: number; weight: number }
-
 /** The rows that get an arc, the strongest on top. */
-export function arcsOf(weights: number[], now: number, axis: Axis): Arc[] {
+export function arcsOf(weights: number[], now: number, axis: Axis): { row: number; weight: number }[] {
   const seen = weights.map((weight, row) => ({ row, weight })).filter(({ row }) => row >= axis.first && row < axis.first + axis.rows && row !== now);
   const most = Math.max(0, ...weights);
   return seen.filter(({ weight }) => weight > 0 && weight >= most * SHARE).sort((a, b) => a.weight - b.weight).slice(-MOST);
@@ -224,9 +221,6 @@ export class Occupancy {
   #canvas = el("canvas", { "data-kv": "occupancy" });
   #shown: History | null = null;
   #pitch = 1;
-  #lines = el("canvas"); // all but the mark at the present run, which is what changes while runs are scrubbed
-  #drawn = "";
-  #inks: Inks | null = null;
 
   constructor(go: (run: number, drag: boolean) => void, point: (run: number, row: number) => void, signal: AbortSignal) {
     this.root = el("div.kv-occupancy", { "aria-hidden": "true" }, this.#canvas);
@@ -239,29 +233,23 @@ export class Occupancy {
   }
 
   draw(history: History, inks: Inks): void {
-    const fresh = this.#shown?.d !== history.d || this.#inks !== inks;
     this.#shown = history;
-    this.#inks = inks;
-    const { d, stream, run, axis, room, moved } = history;
+    const { d, run, axis, room, moved } = history;
     const n = d.runs.length;
     this.#pitch = Math.min(d.owners ? OWNED : LINE, room / n);
     const high = Math.max(1, Math.ceil(n * this.#pitch));
-    const key = `${stream} ${axis.first} ${axis.rows} ${axis.width} ${room}`;
-    if (fresh || key !== this.#drawn) this.#draw(history, high, inks);
-    this.#drawn = key;
     const context = sized(this.#canvas, wideOf(axis), high + NAMES, inks.ratio);
     if (!context) return;
-    context.drawImage(this.#lines, 0, 0, wideOf(axis), high + NAMES);
+    this.#lines(context, history, high, inks);
     const y = (run + 0.5) * this.#pitch;
     bordered(context, inks.colour("ink"), 1.5, LEFT, y - Math.max(this.#pitch, 3) / 2, axis.width, Math.max(this.#pitch, 3));
     polygon(context, inks.colour("ink"), [[LEFT - 1, y], [LEFT - 8, y - 4], [LEFT - 8, y + 4]]);
     this.#moves(context, inks, axis, moved);
   }
 
-  #draw({ d, stream, axis }: History, high: number, inks: Inks): void {
+  /** All but the mark at the present run. */
+  #lines(context: CanvasRenderingContext2D, { d, stream, axis }: History, high: number, inks: Inks): void {
     const n = d.runs.length;
-    const context = sized(this.#lines, wideOf(axis), high + NAMES, inks.ratio);
-    if (!context) return;
     const gap = this.#pitch >= 4 ? 1 : 0;
     for (const state of [...d.states].sort(above)) {
       for (let r = 0; r < n; r++) {

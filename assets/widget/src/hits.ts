@@ -54,9 +54,9 @@ export class Hits implements View {
     if (change.payload && store.query && engine) {
       // at once: places of the old recording are invalid
       try {
-        store.hold(store.query, engine.find(store.t, engine.read(store.t.p.query, store.query)), "");
+        store.setHits(store.query, engine.find(store.t, engine.read(store.t.p.query, store.query)), "", true);
       } catch (error) {
-        store.hold(store.query, null, (error as Error).message);
+        store.setHits(store.query, null, (error as Error).message, true);
       }
     }
     // Continue needs the module, and does not wait for it

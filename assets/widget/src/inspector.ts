@@ -1,20 +1,18 @@
 // The inspector: shows what was chosen last (an execution, a buffer, a value, a cache) or the step at the cursor; one thing can
 // be pinned beside it.
 import { idsOf } from "./arrays.js";
-import type { Ask } from "./commands.js";
+import type { Ask } from "./actions.js";
 import { button, el, mark, onHit, say, td } from "./dom.js";
 import { buffer, bytes, count, plural, shape, shortValue, valueName } from "./format.js";
-import { bufferChip, facts, listed, nodeLink, stepLink, valueLink } from "./inspectparts.js";
-import { infoOf, nodeBody, occurrenceOf, stepBody, stepTitle } from "./inspectstep.js";
+import { bufferChip, facts, infoOf, listed, nodeBody, nodeLink, occurrenceOf, stepBody, stepLink, stepTitle, valueLink } from "./inspectstep.js";
 import { age, heldFrom, lifeOf, lives } from "./mapdata.js";
 import { bare, capacity, generation, numberOf, placeOf, stack, stepsOf, valuesIn, type Trace } from "./replay.js";
-import { ofCursor, ofSelection, type Subject } from "./select.js";
-import { copyButton, type ShareContext } from "./sharing.js";
-import type { History } from "./history.js";
-import type { Change, Store, View } from "./store.js";
+import { ofCursor, ofSelection, same, type Selection, type Subject } from "./select.js";
+import { copyButton, type ShareContext } from "./lazypane.js";
+import type { Change, Evidence, Store, View } from "./store.js";
 import { stepsOfFinding } from "./evidence.js";
 import type { Reports } from "./findings.js";
-import { word } from "./words.js";
+import { word } from "./popover.js";
 
 interface Page { title: { op: string; name: string; full: string }; where: string; body: Node[] }
 
@@ -43,11 +41,7 @@ export class Inspector implements View {
     this.#forward.ariaLabel = "Forward";
     host.append(el("header", {}, this.#kind, this.#where, el("span.kv-tools", {}, this.#back, this.#forward, this.#pin, copyButton(host, "inspector", share, signal))), el("div.kv-inspect", {}, this.#body, this.#other));
     this.#other.hidden = true;
-    onHit(host, "step-link", ({ dataset: { step } }) => store.go(Number(step)), signal);
     onHit(host, "finding-link", ({ dataset: { id, step } }) => store.frame(Number(id), stepsOfFinding(store.t, store.report!.findings[Number(id)]).indexOf(Number(step))), signal);
-    onHit(host, "buffer", ({ dataset: { id } }) => store.select({ kind: "storage", id: Number(id) }), signal);
-    onHit(host, "value", ({ dataset: { id, graph } }) => store.select({ kind: "value", id: Number(id), graph: Number(graph) }), signal);
-    onHit(host, "node-link", ({ dataset: { id, graph } }) => store.select({ kind: "node", id: Number(id), graph: Number(graph) }), signal);
     onHit(host, "attention-link", ({ dataset: { id } }) => {
       store.weigh = Number(id);
       store.select({ kind: "cache", id: store.weigh });
@@ -75,8 +69,7 @@ export class Inspector implements View {
     const page = this.#page(subject);
     const here = subject.kind === "step" && subject.step === store.cursor;
     say(this.#kind, subject.kind === "start" || here ? "This step" : "Selected");
-    say(this.#where, page.where);
-    this.#where.title = page.where;
+    say(this.#where, page.where, page.where);
     this.#show(this.#body, page, false);
     if (JSON.stringify(subject) !== JSON.stringify(this.#shown)) {
       this.#shown = subject;
@@ -193,4 +186,62 @@ function cacheBody(store: Store, id: number): Node[] {
     ["all runs", [`${bytes(sum(c.written))} written, ${bytes(sum(c.copied))} copied`]],
     ["lies in", storage < 0 ? [] : [bufferChip(t, store.cursor, storage, 0)]],
   )];
+}
+
+export interface Place { number: number; selection: Selection | null; evidence?: Evidence | null }
+const PLACES = 200;
+const ONE_MOVE = 350; // ms: positions of one drag, or a jump and the selection that comes with it
+
+export class History implements View {
+  #places: Place[];
+  #at = 0;
+  #last = -ONE_MOVE;
+  #moving = false;
+  jumped = false; // whether the last change was a jump, which can be undone
+
+  constructor(private store: Store, private clock = () => performance.now()) { this.#places = [this.#now()]; }
+
+  #now(): Place { return { number: this.store.number, selection: this.store.selection, evidence: this.store.evidence }; }
+  get from(): Place | null { return this.#places[this.#at - 1] ?? null; }
+  get next(): Place | null { return this.#places[this.#at + 1] ?? null; }
+
+  back(): boolean { return this.#go(this.#at - 1); }
+  forward(): boolean { return this.#go(this.#at + 1); }
+
+  #go(at: number): boolean {
+    const place = this.#places[at];
+    if (!place) return false;
+    this.#at = at;
+    const { number, selection } = this.#now();
+    this.#moving = number !== place.number || !same(selection, place.selection);
+    if (place.evidence) this.store.frame(place.evidence.finding, place.evidence.at);
+    this.store.go(place.number);
+    this.store.select(place.selection);
+    return true;
+  }
+
+  update(change: Change): void {
+    if (change.payload || !(change.cursor || change.selection)) return;
+    const here = this.#places[this.#at];
+    const now = this.#now();
+    const moved = Math.abs(now.number - here.number);
+    const chosen = now.selection !== null && !same(now.selection, here.selection);
+    this.jumped = false;
+    if (this.#moving) {
+      this.#moving = moved > 0 || !same(now.selection, here.selection); // the place may be reached in two changes
+      return;
+    }
+    const time = this.clock();
+    const go = moved > 1 || chosen;
+    // single steps and drags move the present place
+    if (!go || time - this.#last < ONE_MOVE) this.#places[this.#at] = now;
+    else {
+      this.#places.splice(this.#at + 1);
+      this.#places.push(now);
+      if (this.#places.length > PLACES) this.#places.shift();
+      this.#at = this.#places.length - 1;
+    }
+    if (go) this.#last = time;
+    this.jumped = moved > 1;
+  }
 }

@@ -1,17 +1,92 @@
 // One execution of an op: why it ran as it did, what would change that, and what it read and wrote.
 import { within } from "./arrays.js";
-import type { Ask } from "./commands.js";
-import { el, td } from "./dom.js";
-import { bufferChip, facts, fixBox, linked, listed, nodeLink, stepLink, valueLink } from "./inspectparts.js";
-import { partOf } from "./evidence.js";
-import { bytes, capital, count, figure, opName, shape, shortName } from "./format.js";
-import { pairsOf, pairState, pairText } from "./hiddenpairs.js";
-import { labels, letter, numberOf, opAt, outcome, type Place, placeOf, rowsBefore, stack, type Trace } from "./replay.js";
+import type { Ask } from "./actions.js";
+import { button, el, name, onHit, say, td } from "./dom.js";
+import { pairsOf, pairState, pairText, partOf } from "./evidence.js";
+import { buffer, bytes, capital, count, figure, opLabel, opName, shape, shortName, shortValue, valueName } from "./format.js";
+import { capacity, labels, letter, numberOf, opAt, outcome, placeOf, rowsBefore, stack, type Place, type Trace } from "./replay.js";
 import type { Store } from "./store.js";
 import { named } from "./select.js";
 import { bars, smallOf, type Small } from "./valuecard.js";
-import type { Payload } from "./wire.js";
-import { explained, word } from "./words.js";
+import type { Fix, Payload } from "./wire.js";
+import { explained, word } from "./popover.js";
+
+export function bufferChip(t: Trace, cursor: number, storage: number, gen: number): HTMLElement {
+  const { p } = t;
+  const origin = p.storage.origin[storage];
+  return el("button", { class: "kv-chip", "data-kv": "buffer", "data-id": storage, "data-origin": p.codes.origin[origin], title: `${bytes(capacity(t, storage, cursor))}, ${p.codes.owner[origin]}; inspect this buffer` }, buffer(p, storage, gen));
+}
+
+export function valueLink({ p }: Trace, graph: number, value: number): HTMLElement {
+  const g = p.graphs[graph];
+  return el("button", { class: "kv-value", "data-kv": "value", "data-id": value, "data-graph": graph, title: g.values[value] }, name(valueName(g, value) || shortValue(g.values[value]), g.values[value]));
+}
+
+export function stepLink(t: Trace, step: number): HTMLElement {
+  const number = numberOf(t, step);
+  return el("button", { class: "kv-link", "data-kv": "step-link", "data-step": number, title: `Go to step ${count(number)}` }, `step ${count(number)}`);
+}
+
+export function nodeLink({ p }: Trace, graph: number, node: number): HTMLElement {
+  const g = p.graphs[graph];
+  return el("button", { class: "kv-link", "data-kv": "node-link", "data-id": node, "data-graph": graph, title: `${g.nodes[node][0]}; inspect this op` }, opLabel(g, node));
+}
+
+/** Follow the links in `app`, whichever pane they are in. */
+export function links(app: HTMLElement, store: Store, signal: AbortSignal): void {
+  onHit(app, "step-link", ({ dataset: { step } }) => store.go(Number(step)), signal);
+  for (const [hook, kind] of [["buffer", "storage"], ["value", "value"], ["node-link", "node"]] as const) {
+    onHit(app, hook, ({ dataset: { id, graph } }) => store.select({ kind, id: Number(id), ...(graph && { graph: Number(graph) }) }), signal);
+  }
+}
+
+/** A message with names replaced by links; names that do not occur in it follow at the end. */
+export function linked(message: string, links: [string, HTMLElement][]): (Node | string)[] {
+  let parts: (Node | string)[] = [message];
+  const behind: (Node | string)[] = [];
+  for (const [name, link] of links) {
+    const at = parts.findIndex((part) => typeof part === "string" && part.includes(name));
+    if (at < 0) behind.push(behind.length ? ", " : " → ", link);
+    else {
+      const text = parts[at] as string;
+      const from = text.indexOf(name);
+      parts = [...parts.slice(0, at), text.slice(0, from), link, text.slice(from + name.length), ...parts.slice(at + 1)];
+    }
+  }
+  return [...parts, ...behind];
+}
+
+/** Pairs of a name and a text; empty texts are left out. */
+export function facts(...lines: [Node | string, (Node | string)[]][]): HTMLElement {
+  const shown = lines.filter(([, parts]) => parts.length);
+  return el("dl.kv-lines", {}, ...shown.flatMap(([name, parts]) => [el("dt", {}, name), el("dd", {}, ...parts)]));
+}
+
+/** `a, b and 5 more` of elements. */
+export function listed(items: Node[], most = 8): (Node | string)[] {
+  const shown = items.slice(0, most).flatMap((item, i) => (i ? [", ", item] : [item]));
+  return items.length > most ? [...shown, ` and ${count(items.length - most)} more`] : shown;
+}
+
+/** Buttons to run again with a change, where there is a kernel, and to copy its code: texts and titles; `refused`: it was not copied. */
+export function changeTools(code: string, apply: [string, string], copy: [string, string], which: object, store: Store, ask: Ask, refused: () => void, signal: AbortSignal): HTMLElement[] {
+  const run = button(...apply, "apply", () => {
+    if (ask({ do: "fix", ...which })) store.tell("asked the kernel to run again with this change …");
+  }, signal);
+  const copies: HTMLButtonElement = button(...copy, "copy", () => void (navigator.clipboard?.writeText(code) ?? Promise.reject()).then(() => say(copies, "Copied"), refused), signal);
+  return [...(ask.able() ? [run] : []), ...(code ? [copies] : [])];
+}
+
+/** `which`: identifies the fix to the kernel; `at`: the step whose bytes it saves, if another one is shown. */
+export function fixBox(fix: Fix, which: { step: number; blocker: number }, store: Store, ask: Ask, signal: AbortSignal, at: number): HTMLElement {
+  const code = el("code", {}, fix.code);
+  // if the clipboard is not allowed, the text is selected for Ctrl+C
+  const select = () => getSelection()?.selectAllChildren(code);
+  const tools = el("span.kv-group", {}, ...changeTools(fix.code, ["Apply", "Run again with this change, and compare"], ["Copy", "Copy this change"], which, store, ask, select, signal));
+  const saves = fix.saves > 0 ? el("span.kv-soft", {}, `saves ${bytes(fix.saves)}${at < 0 ? "" : ` (step ${count(at)})`}`) : "";
+  const head = el("div.kv-tools", {}, el("b", { title: fix.sentence }, fix.label), saves, tools);
+  return el("div.kv-fix", { "data-kv": "fix" }, head, fix.code ? el("pre", {}, code) : "");
+}
 
 /** Placements of outputs that buffer and badge show already. */
 const SEEN = new Set(["new", "in place"]);
@@ -137,18 +212,14 @@ function places(t: Trace, step: number, frame: number, graph: number, inputs: nu
   return table;
 }
 
-export function infoOf(p: Payload, place: Place): string {
-  return p.strings[p[place.from].info[place.entry]];
-}
+export function infoOf(p: Payload, place: Place): string { return p.strings[p[place.from].info[place.entry]]; }
 
 function owner(p: Payload, place: Place): string {
   if (place.from === "bind") return p.codes.binding[p.bind.how[place.entry]] ?? "";
   return p.codes.how[p.out.how[place.entry]] === "view" ? "view" : "";
 }
 
-function attributes({ p }: Trace, graph: number, node: number): string[] {
-  return [p.graphs[graph].attributes?.[node] ?? ""].filter(Boolean);
-}
+function attributes({ p }: Trace, graph: number, node: number): string[] { return [p.graphs[graph].attributes?.[node] ?? ""].filter(Boolean); }
 
 function frames(t: Trace, frame: number): (Node | string)[] {
   const { p } = t;
@@ -185,4 +256,3 @@ export function occurrenceOf(t: Trace, step: number): string {
   if (p.runs.length > 1 && run) parts.push(run.text && run.text !== run.label ? `“${run.text.trim()}”` : run.label);
   return [...parts, labels(t, frame).join(" › ")].filter(Boolean).join(" · ");
 }
-

@@ -1,13 +1,12 @@
 // The state that the panes of lanes share: opened recordings, the shown lane, the compared lanes.
 import { ensure } from "./arrays.js";
-import { scaleOf } from "./curve.js";
+import { scaleOf } from "./timeline.js";
 import { count } from "./format.js";
-import { buildIndex } from "./index.js";
+import { buildIndex, findStep, numberOf, type Trace } from "./replay.js";
 import { executed } from "./select.js";
 import { piece, read, unpack, type Ints, type Payload } from "./wire.js";
 import type { Context } from "./lazypane.js";
 import { align, common, decided, groups, partner, unlike, type Group, type LaneInfo, type LaneSource } from "./pair.js";
-import { findStep, numberOf, type Trace } from "./replay.js";
 
 /** `moved`: steps of `b` that run in another order than in `a`. */
 export interface Comparison { a: Trace; b: Trace; to: Ints; back: Ints; groups: Group[]; infos: [LaneInfo, LaneInfo]; moved: Set<number> }
@@ -146,9 +145,7 @@ export class LaneState {
   }
 }
 
-function name({ p }: Trace, s: { id: number; graph?: number }): string | undefined {
-  return p.graphs[s.graph ?? 0]?.nodes[s.id]?.[0];
-}
+function name({ p }: Trace, s: { id: number; graph?: number }): string | undefined { return p.graphs[s.graph ?? 0]?.nodes[s.id]?.[0]; }
 
 const states = new WeakMap<object, LaneState>();
 export function stateOf(context: Context): LaneState {

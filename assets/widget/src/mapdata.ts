@@ -1,28 +1,20 @@
-// The lives of storages as columns, for the memory map: birth, death, bytes, last use, cache and maker.
-// Weights are left out, since they are always alive. Steps are places among the loaded ones.
-import { ensure, kept, idsOf, upper, within } from "./arrays.js";
+// The lives of storages as columns, for the memory map: birth, death, bytes, last use, cache and maker; their places; and conversions
+// between steps, bytes and pixels. Weights are left out, since they are always alive. Steps are places among the loaded ones.
+import { ensure, idsOf, kept, upper, within } from "./arrays.js";
 import { capacity, placeOf, type Trace } from "./replay.js";
 import type { Payload } from "./wire.js";
+import type { Rect } from "./level.js";
+
+export type Lives = ReturnType<typeof columns>;
+export const lives = kept((t: Trace): Lives => {
+  const found = columns(t);
+  uses(t, found);
+  caches(t, found);
+  return found;
+});
 
 /** One entry per life, in order of birth; a pooled storage has several. */
-export interface Lives {
-  n: number;
-  storage: Int32Array;
-  from: Int32Array; // first step that it is alive at
-  to: Int32Array; // step behind the last one: that which frees it counts
-  given: Uint8Array; // 1 = it was there before its first step here
-  freed: Uint8Array; // 1 = it dies at `to`, else the recording ends or leaves out what comes next
-  bytes: Float64Array; // the most that it has
-  used: Int32Array; // last step that read or wrote it, -1 = none
-  asked: Uint8Array; // 1 = it holds an output of a run: the caller asked for it
-  cache: Int32Array; // position in caches, -1 = none
-  maker: Int32Array; // the out entry that it was born with, -1 = none
-  at: (storage: number, step: number) => number; // the life of a storage at a step, -1 = none
-}
-
-export const lives = kept(gather);
-
-function gather(t: Trace): Lives {
+function columns(t: Trace) {
   const { p, x } = t;
   const { storage, born, freed } = x.life;
   const at = new Int32Array(storage.length).fill(-1); // by life of the index
@@ -39,26 +31,24 @@ function gather(t: Trace): Lives {
   }
   const n = kept.length;
   const column = (value: (life: number, k: number) => number) => Int32Array.from(kept, value);
-  const found: Lives = {
-    n,
+  const from = column((i) => Math.max(0, born[i]));
+  return {
+    n, from, // first step that it is alive at
     storage: column((i) => storage[i]),
-    from: column((i) => Math.max(0, born[i])),
-    to: Int32Array.from(ends),
-    given: Uint8Array.from(kept, (i) => (born[i] < 0 ? 1 : 0)),
-    freed: Uint8Array.from(kept, (i) => (freed[i] < p.steps ? 1 : 0)),
-    bytes: Float64Array.from(kept, (i, k) => capacity(t, storage[i], ends[k] - 1)),
-    used: new Int32Array(n).fill(-1),
-    asked: new Uint8Array(n),
-    cache: new Int32Array(n).fill(-1),
-    maker: column((i) => {
+    to: Int32Array.from(ends), // step behind the last one: that which frees it counts
+    given: Uint8Array.from(kept, (i) => (born[i] < 0 ? 1 : 0)), // 1 = it was there before its first step here
+    freed: Uint8Array.from(kept, (i) => (freed[i] < p.steps ? 1 : 0)), // 1 = it dies at `to`, else the recording ends or leaves out what comes next
+    bytes: Float64Array.from(kept, (i, k) => capacity(t, storage[i], ends[k] - 1)), // the most that it has
+    used: new Int32Array(n).fill(-1), // last step that read or wrote it, -1 = none
+    asked: new Uint8Array(n), // 1 = it holds an output of a run: the caller asked for it
+    cache: new Int32Array(n).fill(-1), // position in caches, -1 = none
+    maker: column((i) => { // the out entry that it was born with, -1 = none
       const first = idsOf(x.outs, storage[i]).find((o) => x.outStep[o] >= born[i]) ?? -1;
       return born[i] >= 0 && x.outStep[first] === born[i] ? first : -1;
     }),
-    at: (s, step) => at[idsOf(x.lives, s).find((i) => at[i] >= 0 && found.from[at[i]] <= step && found.to[at[i]] > step) ?? -1] ?? -1,
+    /** The life of a storage at a step, -1 = none. */
+    at: (s: number, step: number): number => at[idsOf(x.lives, s).find((i) => at[i] >= 0 && from[at[i]] <= step && ends[at[i]] > step) ?? -1] ?? -1,
   };
-  uses(t, found);
-  caches(t, found);
-  return found;
 }
 
 /** The life of a storage that holds the cursor, else its first one; -1 = it has none. */
@@ -202,7 +192,7 @@ export type Sort = Order | "address";
 /** `top`: height in bytes. `addressed`: lives are at their addresses in the arena. */
 interface Band { space: string; arena: string; top: number; addressed: boolean }
 /** The band of each life, and its lower end there in bytes. */
-export interface Layout { l: Lives; bands: Band[]; band: Uint16Array; base: Float64Array }
+export type Layout = ReturnType<typeof lay>;
 
 const laid = kept((_: Trace) => new Map<Sort, Layout>());
 
@@ -210,7 +200,7 @@ export function addressed({ p }: Trace): boolean { return p.storage.address.some
 
 export function layout(t: Trace, sort: Sort): Layout { return ensure(laid(t), sort, () => lay(t, sort)); }
 
-function lay(t: Trace, sort: Sort): Layout {
+function lay(t: Trace, sort: Sort) {
   const { p } = t;
   const l = lives(t);
   const { space, arena, address } = p.storage;
@@ -234,4 +224,120 @@ function lay(t: Trace, sort: Sort): Layout {
     else for (const k of sorted[i]) b.top = Math.max(b.top, base[k] + l.bytes[k]);
   });
   return { l, bands, band, base };
+}
+
+/** Steps, `to` not included; fractions are allowed. */
+export interface Range { from: number; to: number }
+/** A band from `head` to `foot` in px, and the bytes between. */
+export interface Box { head: number; foot: number; bytes: number }
+/** A drawing; `px`: width of a step. */
+export interface Sheet { width: number; height: number; range: Range; px: number; boxes: Box[] }
+
+const GAP = 7; // px between bands
+const LEAST = 22; // px of a band
+
+export const xOf = (s: Sheet, step: number) => (step - s.range.from) * s.px;
+export const stepOf = (s: Sheet, x: number) => s.range.from + x / s.px;
+export const yOf = ({ boxes }: Sheet, band: number, bytes: number) => boxes[band].foot - (bytes / boxes[band].bytes) * (boxes[band].foot - boxes[band].head);
+
+/** The bytes of each band in a range; of an arena, its whole size. */
+export function needed({ l, bands, band, base }: Layout, { from, to }: Range): number[] {
+  const top = bands.map((b) => (b.addressed ? b.top : 0));
+  for (let k = 0; k < l.n; k++) {
+    if (l.from[k] >= to || l.to[k] <= from) continue;
+    const end = base[k] + l.bytes[k];
+    if (end > top[band[k]]) top[band[k]] = end;
+  }
+  return top.map((bytes, i) => bytes || bands[i].top || 1);
+}
+
+/** Bands from top to bottom. Heights grow with bytes, but much slower. */
+export function boxes(bytes: number[], height: number): Box[] {
+  const room = Math.max(bytes.length, height - GAP * (bytes.length - 1));
+  const share = bytes.map((b) => b ** 0.25);
+  const all = share.reduce((a, b) => a + b, 0) || 1;
+  const least = Math.min(LEAST, room / bytes.length);
+  const rest = room - least * bytes.length;
+  let head = 0;
+  return bytes.map((b, i) => {
+    const foot = head + least + (rest * share[i]) / all;
+    const box = { head, foot, bytes: b };
+    head = foot + GAP;
+    return box;
+  });
+}
+
+/** Vertical zoom: `times` the height, scrolled by `off` px. */
+export interface Rise { times: number; off: number }
+
+export function sheet(layout: Layout, range: Range, shown: Range, width: number, height: number, { times, off }: Rise): Sheet {
+  const all = boxes(needed(layout, shown), height * times).map(({ head, foot, bytes }) => ({ head: head - off, foot: foot - off, bytes }));
+  return { width, height, range, px: width / Math.max(1e-6, range.to - range.from), boxes: all };
+}
+
+/** Scale around a fixed height. */
+export function raised({ times, off }: Rise, by: number, around: number, height: number): Rise {
+  const now = Math.max(1, Math.min(64, times * by));
+  return { times: now, off: Math.max(0, Math.min(height * (now - 1), ((off + around) * now) / times - around)) };
+}
+
+/** The range within the recording, at least a few steps long. */
+export function clamped(from: number, to: number, steps: number, least = 4): Range {
+  const size = Math.min(steps, Math.max(Math.min(least, steps), to - from));
+  const at = Math.max(0, Math.min(steps - size, from));
+  return { from: at, to: at + size };
+}
+
+/** Scale around a fixed step. */
+export function zoomed({ from, to }: Range, by: number, around: number, steps: number): Range {
+  const size = Math.max(Math.min(4, steps), Math.min(steps, (to - from) * by));
+  const share = to > from ? (around - from) / (to - from) : 0.5;
+  return clamped(around - share * size, around - share * size + size, steps);
+}
+
+export function rectOf(s: Sheet, { l, band, base }: Layout, k: number): Rect {
+  const x = xOf(s, l.from[k]);
+  const y = yOf(s, band[k], base[k] + l.bytes[k]);
+  return { x, y, w: Math.max(1, xOf(s, l.to[k]) - x), h: Math.max(1, yOf(s, band[k], base[k]) - y) };
+}
+
+/** The life under a point, or the nearest within a few px; -1: none. */
+export function under(s: Sheet, layout: Layout, x: number, y: number, reach = 3): number {
+  const { l } = layout;
+  const [early, late] = [stepOf(s, x - reach), stepOf(s, x + reach)];
+  let found = -1;
+  let best = Infinity;
+  for (let k = 0; k < l.n; k++) {
+    if (l.from[k] > late || l.to[k] < early) continue;
+    const r = rectOf(s, layout, k);
+    const far = Math.max(r.x - x, x - r.x - r.w, r.y - y, y - r.y - r.h, 0);
+    if (far > reach) continue;
+    const score = far * 1e7 + Math.min(r.w * r.h, 1e6);
+    if (score < best) [best, found] = [score, k];
+  }
+  return found;
+}
+
+/** The next life in the direction of an arrow key, or the same one. `step`: where to walk up and down. */
+export function neighbour(s: Sheet, layout: Layout, k: number, key: string, step: number): number {
+  const { l } = layout;
+  const here = rectOf(s, layout, k);
+  let found = k;
+  let best = Infinity;
+  for (let o = 0; o < l.n; o++) {
+    if (o === k) continue;
+    const r = rectOf(s, layout, o);
+    let score: number;
+    if (key === "ArrowUp" || key === "ArrowDown") {
+      if (l.from[o] > step || l.to[o] <= step) continue;
+      score = key === "ArrowUp" ? here.y - (r.y + r.h) : r.y - (here.y + here.h);
+      if (score < -0.51) continue;
+    } else {
+      score = key === "ArrowRight" ? (l.from[o] - l.to[k]) * s.px : (l.from[k] - l.to[o]) * s.px;
+      if (score < 0) continue;
+      score += 2 * Math.abs(r.y + r.h / 2 - here.y - here.h / 2);
+    }
+    if (score < best) [best, found] = [score, o];
+  }
+  return found;
 }

@@ -1,10 +1,8 @@
 // The parts around the memory map: its header with sorting, colouring and zoom, the list beside it, its scales.
 import { button, el, hit, mark, name, on, onKey, say, set, tick } from "./dom.js";
 import { bytes, count, plural, ticks, visible } from "./format.js";
-import { COLOURS, type Class, type Colour } from "./mappicture.js";
-import { addressed, age, inOrder, ORDERS, type Layout, type Order, type Sort } from "./mapdata.js";
-import { nameOf } from "./mapmarks.js";
-import { yOf, type Range, type Sheet } from "./mapview.js";
+import { COLOURS, nameOf, type Class, type Colour } from "./mappicture.js";
+import { addressed, age, inOrder, ORDERS, yOf, type Layout, type Order, type Range, type Sheet, type Sort } from "./mapdata.js";
 import { numberOf, type Trace } from "./replay.js";
 import type { Store } from "./store.js";
 
@@ -18,8 +16,6 @@ export class MapHead {
   #window: HTMLButtonElement;
   #sort = el("select", { "aria-label": "Sort: what lies lowest, and first in the list", title: "Sort: what lies lowest, and first in the list", "data-kv": "map-sort" });
   #colour = el("select", { "aria-label": "Colour by", title: "Colour by", "data-kv": "map-colour" });
-  #sorts = "";
-  #legendKey = "";
 
   constructor(private store: Store, heard: Heard, signal: AbortSignal) {
     this.#window = button("window", "Show only the window (z)", "map-zoom-window", () => heard.zoom(-1), signal);
@@ -37,17 +33,9 @@ export class MapHead {
 
   show(layout: Layout, sort: Sort, all: Class[], colour: (c: Class) => string): void {
     const { t } = this.store;
-    const sorts = [...(addressed(t) ? ["address" as const] : []), ...ORDERS];
-    if (this.#sorts !== sorts.join()) {
-      this.#sorts = sorts.join();
-      this.#sort.replaceChildren(...sorts.map((value) => el("option", { value }, `sort: ${value}`)));
-    }
+    this.#sort.replaceChildren(...[...(addressed(t) ? ["address"] : []), ...ORDERS].map((value) => el("option", { value }, `sort: ${value}`)));
     this.#sort.value = sort;
-    say(this.#count, `${plural(layout.l.n, "buffer")}${t.x.weights ? ` above ${bytes(t.x.weights)} of weights` : ""}`);
-    this.#count.title = `Up: bytes. Right: steps. Drag over steps for the peak among them; Shift and drag to move; the wheel with Ctrl zooms steps, with Alt bytes${t.x.weights ? "; the weights, alive all the time, are not drawn" : ""}.`;
-    const key = all.map((c) => c.name + colour(c)).join();
-    if (key === this.#legendKey) return;
-    this.#legendKey = key;
+    say(this.#count, `${plural(layout.l.n, "buffer")}${t.x.weights ? ` above ${bytes(t.x.weights)} of weights` : ""}`, `Up: bytes. Right: steps. Drag over steps for the peak among them; Shift and drag to move; the wheel with Ctrl zooms steps, with Alt bytes${t.x.weights ? "; the weights, alive all the time, are not drawn" : ""}.`);
     const chips = all.slice(0, 7).map((c) => {
       const i = el("i");
       set(i, "background", colour(c));

@@ -2,13 +2,10 @@
 // moved while panning; a second one above it shows what is alive at the cursor and what is chosen.
 import { Inks } from "./canvas.js";
 import { Delay, el, mark, on, onDrag, onKey, onPointer, onResize, placeIn, placeTip, stop } from "./dom.js";
-import type { MakePane } from "./lazypane.js";
-import { addressed, layout, lifeOf, type Layout, type Sort } from "./mapdata.js";
-import { classes, Picture, pixel, type Class, type Colour, type Ink } from "./mappicture.js";
-import { clamped, neighbour, raised, rectOf, sheet, under, xOf, zoomed, type Range, type Rise, type Sheet } from "./mapview.js";
+import { copyButton, type MakePane } from "./lazypane.js";
+import { addressed, clamped, layout, lifeOf, neighbour, raised, rectOf, sheet, under, xOf, zoomed, type Layout, type Range, type Rise, type Sheet, type Sort } from "./mapdata.js";
+import { classes, lines, Picture, pixel, type Class, type Colour, type Ink } from "./mappicture.js";
 import { MapHead, MapList, Scales } from "./maphead.js";
-import { lines } from "./mapmarks.js";
-import { copyButton } from "./sharing.js";
 import type { Change, Store, View } from "./store.js";
 
 const REST = 140; // ms after which a moved picture is drawn anew
@@ -295,21 +292,17 @@ class MapPane implements View {
     this.#soon();
   }
 
-  #soon(): void {
-    if (this.#frame & 1) return;
+  /** `what`: 1: everything, 2: what is alive. */
+  #soon(what = 1): void {
     if (!this.#frame) requestAnimationFrame(() => this.#flush());
-    this.#frame |= 1;
+    this.#frame |= what;
   }
 
   /** Drawing what is alive may lag behind the cursor if it takes most of a frame. */
   #soonOver(): void {
     const wait = this.#overAt + 4 * this.#overCost - performance.now();
-    if (wait > 0) {
-      if (!this.#waiting.waits) this.#waiting.start(wait, () => this.#soonOver());
-      return;
-    }
-    if (!this.#frame) requestAnimationFrame(() => this.#flush());
-    this.#frame |= 2;
+    if (wait <= 0) this.#soon(2);
+    else if (!this.#waiting.waits) this.#waiting.start(wait, () => this.#soonOver());
   }
 
   #flush(): void {

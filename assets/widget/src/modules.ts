@@ -58,6 +58,4 @@ export function loaded(): Engine | null { return engine; }
 
 export function use(found: Engine): Engine { return (engine = found); }
 
-export async function load(modules: Modules): Promise<Engine> {
-  return engine ?? use(await modules.load<Engine>("query"));
-}
+export async function load(modules: Modules): Promise<Engine> { return engine ?? use(await modules.load<Engine>("query")); }

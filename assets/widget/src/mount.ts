@@ -1,6 +1,6 @@
 // Shared by all entries of anywidget: the root element, and what is drawn from unpacked traits.
 // The same modules serve the stand-alone page (kvviz/view/export.py), whose model is a stub without `send`.
-import { NEEDS_KERNEL, type Ask, type Message } from "./commands.js";
+import { NEEDS_KERNEL, type Ask, type Message } from "./actions.js";
 import { Delay, el, onMutation } from "./dom.js";
 import { keepFocus, roving, shareKeys } from "./keys.js";
 import { read } from "./wire.js";
@@ -35,23 +35,30 @@ function dress(model: Model, signal: AbortSignal): void {
   put();
 }
 
+/** Put `root` into `host`; the static fallback is hidden while it is there; see kvviz/widget/page_widget.py. Returns what hides it, and the theme. */
+export function put(model: Model, host: HTMLElement, root: HTMLElement, changed: () => void, signal: AbortSignal): [hidden: HTMLElement, look: () => void] {
+  const hidden = el("style", {}, `[data-kv-still="${model.get("still")}"]{display:none}`);
+  host.append(hidden, root);
+  shareKeys(root, signal);
+  const look = follow(root, () => (model.get("theme") as Theme) || "auto", changed, signal);
+  listen(model, "change:theme", look, signal);
+  signal.addEventListener("abort", () => [hidden, root].forEach((node) => node.remove()));
+  return [hidden, look];
+}
+
 /** Draws into `host` until the returned function is called. */
 function render({ mode, traits, show }: Kind, model: Model, host: HTMLElement): () => void {
   const life = new AbortController();
   const { signal } = life;
   const root = el("div.kvviz", { role: "group", "aria-label": "kvviz debugger", tabindex: -1, "data-mode": mode });
-  // the static fallback is hidden while the page is shown; see kvviz/widget/page_widget.py
-  const hidden = el("style", {}, `[data-kv-still="${model.get("still")}"]{display:none}`);
-  host.append(hidden, root);
-  shareKeys(root, signal);
+  let shown: Shown | null = null;
+  const [hidden, look] = put(model, host, root, () => shown?.relook(), signal);
   keepFocus(root, signal);
   roving(root, signal);
   dress(model, signal);
   root.append(el("p.kv-wait", {}, "kvviz …"));
-  let shown: Shown | null = null;
   const size = () => root.style.setProperty("--kv-height", `${model.get("height") || 720}px`);
   size();
-  const look = follow(root, () => (model.get("theme") as Theme) || "auto", () => shown?.relook(), signal);
 
   // on an error the saved picture is shown again
   const said = el("p", { role: "alert", style: "font: 13px/1.45 system-ui, sans-serif; margin: 6px 0" });
@@ -88,15 +95,12 @@ function render({ mode, traits, show }: Kind, model: Model, host: HTMLElement): 
     }
   };
   for (const name of traits) listen(model, `change:${name}`, () => void load(), signal);
-  listen(model, "change:theme", look, signal);
   listen(model, "change:height", size, signal);
   void load();
   return () => {
     life.abort();
     shown?.destroy();
-    hidden.remove();
     said.remove();
-    root.remove();
   };
 }
 
@@ -181,22 +185,22 @@ export function listen(model: Model, event: string, call: (...args: any[]) => vo
 /** Writes traits, delayed; `values`: the present value of each. */
 export class Writer {
   #dirty = new Set<string>();
-  #timer: ReturnType<typeof setTimeout> | undefined;
+  #later: Delay;
   constructor(private model: Model, private values: Record<string, () => unknown>, life: AbortSignal) {
+    this.#later = new Delay(life);
     life.addEventListener("abort", this.flush);
   }
 
   touch(...names: string[]): void {
     for (const name of names) this.#dirty.add(name);
-    this.#timer ??= setTimeout(this.flush, WRITE_DELAY);
+    if (!this.#later.waits) this.#later.start(WRITE_DELAY, this.flush);
   }
 
   /** Whether a trait is about to be written, and so does not follow the model. */
   has(name: string): boolean { return this.#dirty.has(name); }
 
   flush = (): void => {
-    clearTimeout(this.#timer);
-    this.#timer = undefined;
+    this.#later.stop();
     if (!this.#dirty.size) return;
     for (const name of this.#dirty) this.model.set(name, this.values[name]());
     this.#dirty.clear();
@@ -204,10 +208,8 @@ export class Writer {
   };
 }
 
-export interface Line { ask: Ask; answered(): void }
-
 /** Requests to the kernel; `tell` reports that no answer came. */
-export function line(model: Model, tell: (note: string) => void, life: AbortSignal): Line {
+export function line(model: Model, tell: (note: string) => void, life: AbortSignal): { ask: Ask; answered(): void } {
   const waiting = new Delay(life);
   const manager = model.widget_manager;
   const able = () => !!model.send && !(manager && "kernel" in manager && !manager.kernel);

@@ -1,6 +1,5 @@
 // The module of the command palette, the breakpoint menu and the help panel.
-import { help, keysOf, type Action } from "./actions.js";
-import { breakpointFor, label, type Commands } from "./commands.js";
+import { breakpointFor, help, keysOf, label, type Action, type Commands } from "./actions.js";
 import { button, el, mark, on, onHit, say, uid } from "./dom.js";
 import { count, plural, visible } from "./format.js";
 import type { Hits } from "./hits.js";

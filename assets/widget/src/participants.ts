@@ -2,11 +2,10 @@
 // of the peak the largest buffers. All other ops of the block are left out.
 import { ensure, idsOf, within } from "./arrays.js";
 import { buffer, bytes, count, opLabel, plural, shape, shortValue, valueName } from "./format.js";
-import { pairsOf } from "./hiddenpairs.js";
-import { bounds } from "./level.js";
+import { pairsOf } from "./evidence.js";
+import { bounds, type Line, type LineLook, type Sketch } from "./level.js";
 import { alive, cacheOf, capacity, opAt, type Place, placeFrom, rowsBefore, stepsOf, type Trace, valuesIn } from "./replay.js";
 import { named } from "./select.js";
-import { type Line, type LineLook, type Sketch } from "./sketchview.js";
 
 /** `under`: second lines of all boxes; `names`: of the first ones, which are values; `hidden`: ops of the block that are left out. */
 export interface Around extends Sketch { w: number; h: number; block: number; names: string[]; under: string[]; hidden: number; said: string[]; note: string }

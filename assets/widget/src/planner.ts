@@ -4,44 +4,32 @@ import { el, mark, NUMBER, on, onHit, say, set, td } from "./dom.js";
 import { count, opLabel, opName, plural, shortName, shortValue } from "./format.js";
 import { FrontierPane } from "./frontier.js";
 import { GraphPane } from "./graph.js";
-import { panel } from "./actions.js";
-import { Player } from "./commands.js";
+import { action, movesOf, panel, Player } from "./actions.js";
 import { keys } from "./keys.js";
 import { entry, listen, Writer, type Model } from "./mount.js";
-import { closePopover } from "./popover.js";
 import type { State, StateWords } from "./replay.js";
 import { Rows } from "./rows.js";
 import { light } from "./select.js";
-import { Shell } from "./shell.js";
+import { Bar, Shell, tools } from "./shell.js";
 import { firstStep, Store, type Change, type Now } from "./store.js";
-import { Bar, tool } from "./toolbar.js";
 import { open, payloadOf, type Header, type Ints, type Payload } from "./wire.js";
-import { explain } from "./words.js";
+import { explain } from "./popover.js";
 
 const COLUMNS = ["phase", "node", "value", "action", "reason", "planned", "depth", "ready"] as const;
 
-export interface Plan {
-  p: Payload;
-  e: Record<(typeof COLUMNS)[number], Ints>; // by event; `ready`: offsets into the list below
-  ready: Ints; // nodes that can run because of a pick
-  first: Ints; // the frontier before the first pick
-  picked: Ints; // by node: the event that picked it, -1 = none
-  picks: number[]; // events
-  appends: number[];
-  walk: number; // events of the walk, which come first
-}
-
-export function unpackPlan(raw: ArrayBuffer): Plan {
+export type Plan = ReturnType<typeof unpackPlan>;
+export function unpackPlan(raw: ArrayBuffer) {
   const opened = open<Header>(raw);
   const { column } = opened;
-  const e = Object.fromEntries(COLUMNS.map((name) => [name, column(`event.${name}`)])) as Plan["e"];
-  const p = { ...payloadOf(opened, true), steps: e.node.length, total: e.node.length };
+  // by event; `ready`: offsets into the list of nodes that can run because of a pick
+  const e = Object.fromEntries(COLUMNS.map((name) => [name, column(`event.${name}`)])) as Record<(typeof COLUMNS)[number], Ints>;
+  const p: Payload = { ...payloadOf(opened, true), steps: e.node.length, total: e.node.length };
   const events = Array.from(e.action, (_, i) => i);
   const [picks, appends] = ["pick", "append"].map((action) => events.filter((i) => p.strings[e.action[i]] === action));
-  const picked = new Int32Array(p.graphs[0].nodes.length).fill(-1);
+  const picked = new Int32Array(p.graphs[0].nodes.length).fill(-1); // by node: the event that picked it, -1 = none
   for (const i of picks) picked[e.node[i]] = i;
-  const walk = events.filter((i) => p.strings[e.phase[i]] === "walk").length;
-  return { p, e, ready: column("ready.node") as Ints, first: column("first.node") as Ints, picked, picks, appends, walk };
+  const walk = events.filter((i) => p.strings[e.phase[i]] === "walk").length; // they come first
+  return { p, e, ready: column("ready.node") as Ints, first: column("first.node") as Ints, picked, picks, appends, walk }; // first: the frontier before the first pick
 }
 
 /** The ops that could run before the pick of event `i`, oldest first; none for other events. */
@@ -56,9 +44,7 @@ export function frontierAt(plan: Plan, i: number): number[] {
   return nodes;
 }
 
-export function readyAt({ e, ready }: Plan, i: number): number[] {
-  return i < 0 ? [] : Array.from(ready.subarray(e.ready[i], e.ready[i + 1]));
-}
+export function readyAt({ e, ready }: Plan, i: number): number[] { return i < 0 ? [] : Array.from(ready.subarray(e.ready[i], e.ready[i + 1])); }
 
 const PLAN_WORDS: StateWords = {
   waiting: "not visited", path: "on the walk's path: something it needs is not resolved yet", listed: "in the walk's list: all that it needs is resolved",
@@ -98,10 +84,6 @@ export function planNow(plan: Plan, { t, cursor, selection }: Store): Now {
   return { run: 0, frame: 0, graph: 0, states, steps: plan.picked, next: 0, choices, ran: firstStep(choices), lit: light(t, selection, 0, cursor), captions, words: PLAN_WORDS, hint };
 }
 
-const KEYS: [string, string][] = [
-  ["→ or n", "next event"], ["← or p", "previous event"], [". and ,", "next, previous pick"], ["Home, End", "before the first, the last event"],
-  ["g", "go to an event by number"], ["Space", "play, pause"], ["f", "fit the graph, or true size"], ["?", "this help"], ["Esc", "clear, close"],
-];
 const NOTES = ["A plan is made before anything runs: sizes, owners and values play no part in it unless the policy says so.", "Step numbers in the plan are those at which the ops run."];
 
 class Planner {
@@ -134,16 +116,20 @@ class Planner {
       by(1)();
       return store.cursor < p.steps - 1;
     });
-    const nextPick = () => store.seek(picks.find((e) => e > store.cursor) ?? p.steps - 1);
-    const lastPick = () => store.seek([...picks].reverse().find((e) => e < store.cursor) ?? -1);
     explain(shell.app, signal);
-    const help = () => void shell.help(() => panel(store.t.p.codes, KEYS, Object.entries(PLAN_WORDS), [], NOTES));
-    const next = tool("Next ▶\uFE0E", "The next event", "next", by(1), signal, "ArrowRight n", "Next");
-    next.classList.add("kv-go");
-    const bar = new Bar(shell.app, store, "event", [
-      [tool("◀\uFE0E", "The event before", "back", by(-1), signal, "ArrowLeft p", "Back"), next],
-      [tool("◂◂", "Previous pick", "previous-pick", lastPick, signal, ",", "Previous pick"), tool("Next pick ▸▸", "Next pick", "next-pick", nextPick, signal, ".")],
-    ], [tool("?", "Keys and signs", "help", help, signal, "?", "Help")], () => {
+    const list = [
+      action("next", "Next event", "ArrowRight n F10", by(1)), action("back", "Previous event", "ArrowLeft p Shift+F10", by(-1)),
+      action("next-pick", "Next pick", ".", () => store.seek(picks.find((e) => e > store.cursor) ?? p.steps - 1)),
+      action("previous-pick", "Previous pick", ",", () => store.seek([...picks].reverse().find((e) => e < store.cursor) ?? -1)),
+      action("first", "Before the first event", "Home", () => store.seek(-1)), action("last", "Last event", "End", () => store.seek(p.steps - 1)),
+      action("go", "Go to an event by its number", "g", () => bar.focusGoto()), action("play", "Play, pause", "Space", () => this.#player.toggle()),
+      action("fit", "Fit the graph, or true size", "f", () => shell.fit()), action("help", "Keys and signs", "?", () => shell.help(() => panel(store.t.p.codes, list, Object.entries(PLAN_WORDS), [], NOTES))),
+      action("close", "Clear, close", "Escape", () => shell.clear(store)),
+    ];
+    const make = tools(list, signal);
+    const bar: Bar = new Bar(shell.app, store, "event", [
+      [make("◀\uFE0E", "back", "Back"), make("Next ▶\uFE0E", "next", "Next")], [make("◂◂", "previous-pick", "Previous pick"), make("Next pick ▸▸", "next-pick")],
+    ], [make("?", "help", "Help")], () => {
       const done = picks.filter((e) => e <= store.cursor).length;
       return store.cursor < plan.walk ? "walk back from the outputs" : `${count(done)} of ${count(picks.length)} picked`;
     }, signal);
@@ -168,9 +154,7 @@ class Planner {
     const events = new Rows("Events", "kv-events", ["event#", "phase", "action", "op", "name", "value", "planned#", "reason"], store, (row) => this.#event(row), signal);
     lists.append(el("div.kv-panels", {}, el("div.kv-panel", {}, events.root)));
     shell.addStatus();
-    for (const rows of [order, events]) {
-      onHit(rows.root, "event-row", (row) => store.seek(Number(row.dataset.step)), signal);
-    }
+    for (const rows of [order, events]) onHit(rows.root, "event-row", (row) => store.seek(Number(row.dataset.step)), signal);
 
     const rest = {
       slow: true,
@@ -201,18 +185,7 @@ class Planner {
       set(part, "flex-grow", String(n));
       return part;
     }));
-    keys(root, {
-      moves: {
-        ArrowRight: by(1), n: by(1), F10: by(1), ArrowLeft: by(-1), p: by(-1), "Shift+F10": by(-1), ".": nextPick, ",": lastPick,
-        Home: () => store.seek(-1), End: () => store.seek(p.steps - 1), g: () => bar.focusGoto(), f: () => shell.app.querySelector<HTMLElement>('[data-kv="fit"]')?.click(), "?": help, " ": () => this.#player.toggle(),
-        Escape: () => {
-          if (closePopover(shell.app)) return;
-          store.select(null);
-          store.tell("");
-        },
-      },
-      pause: () => this.#player.pause(),
-    }, signal);
+    keys(root, { moves: movesOf(list), pause: () => this.#player.pause() }, signal);
   }
 
   #reason(i: number): string {

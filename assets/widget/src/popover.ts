@@ -1,6 +1,6 @@
 // Popovers beside the element that opened them. Its button, Escape and a press elsewhere close one, and the focus
 // returns to where it was.
-import { el, mark, onKey } from "./dom.js";
+import { el, mark, on, onHit, onKey } from "./dom.js";
 
 const GAP = 4; // px to what opened it, and to the edges
 const STATUS = 34; // px of the line at the bottom, which stays to be read
@@ -76,4 +76,35 @@ export class Popover {
     else style.bottom = `${box.bottom - at.top + GAP}px`;
     style.left = `${Math.max(GAP, Math.min(at.left - box.left, box.width - this.root.offsetWidth - 2 * GAP))}px`;
   }
+}
+
+const WORDS = {
+  frontier: "The frontier is all ops whose inputs exist and that have not run: any of them could run next.",
+  owner: "The owner of a buffer, which is the model, the caller or this run, decides whether an op may overwrite it.",
+  "in place": "An op runs in place if it writes its result over an input that nothing reads again, so that nothing new is allocated.",
+  rows: "A cache has one row of numbers for each token that was read; each decode step writes one more.",
+};
+export type Word = keyof typeof WORDS;
+
+/** A word that opens its explanation, underlined with dots. */
+export function word(id: Word, text: string = id): HTMLElement {
+  return el("button.kv-term", { "data-kv": "term", "data-id": id, title: WORDS[id], "aria-haspopup": "dialog" }, text);
+}
+
+/** A sentence in which "in place" is such a word, where it stands first. */
+export function explained(text: string): (Node | string)[] {
+  const at = text.toLowerCase().indexOf("in place");
+  return at < 0 ? [text] : [text.slice(0, at), word("in place", text.slice(at, at + 8)), text.slice(at + 8)].filter((part) => part !== "");
+}
+
+/** Open the explanations of the words in `app`. */
+export function explain(app: HTMLElement, signal: AbortSignal): void {
+  onHit(app, "term", (found) => {
+    const id = found.dataset.id as Word;
+    new Popover(app, el("div.kv-pop.kv-meaning", { role: "dialog", "aria-label": id, "data-kv": "meaning" }, el("p", {}, WORDS[id]))).show(found);
+  }, signal);
+  // what the panes do on Enter is not meant where a word has the focus
+  on(app, "keydown", (event) => {
+    if ((event.key === "Enter" || event.key === " ") && (event.target as HTMLElement).dataset?.kv === "term") event.stopPropagation();
+  }, signal);
 }

@@ -4,7 +4,7 @@ import { read } from "./queryread.js";
 import { decided } from "./debug.js";
 import type { Engine, Part, Query, Value } from "./modules.js";
 import { opName, shape } from "./format.js";
-import { pairsOf, pairState } from "./hiddenpairs.js";
+import { pairsOf, pairState } from "./evidence.js";
 import { findStep, freedBytes, labels, numberOf, opAt, outcome, placeOf, stack, type Trace } from "./replay.js";
 import type { Cache, Graph, QueryTable } from "./wire.js";
 
@@ -113,11 +113,6 @@ export const OF_STEP: Record<string, (t: Trace, step: number) => Fact> = {
   dtype: (t, step) => outs(t, step, (o) => info(t, o).replace(/ ?\[.*$/s, "")),
 };
 
-function valueOf(t: Trace, field: string, step: number): Fact {
-  const { graph, node } = opAt(t, step);
-  return OF_NODE[field] ? OF_NODE[field](t, graph, node) : OF_STEP[field](t, step);
-}
-
 type Test = (step: number) => boolean;
 type Range = [number, number];
 
@@ -133,9 +128,7 @@ function ofNodes(t: Trace, test: (graph: number, node: number) => boolean): Test
   };
 }
 
-function called(t: Trace, run: number): string[] {
-  return [(t.p.runs[run]?.label ?? "").toLowerCase(), wordOf(t, run).toLowerCase()];
-}
+function called(t: Trace, run: number): string[] { return [(t.p.runs[run]?.label ?? "").toLowerCase(), wordOf(t, run).toLowerCase()]; }
 
 function word(t: Trace, text: string): Test {
   const { p, x } = t;
@@ -270,7 +263,10 @@ function key(found: Fact): Chunk[] | null {
 
 /** Steps sorted by a field; those without a value come last. */
 function ordered(t: Trace, steps: number[], field: string, down: boolean): number[] {
-  const keys = new Map(steps.map((step) => [step, key(valueOf(t, field, step))]));
+  const keys = new Map(steps.map((step) => {
+    const { graph, node } = opAt(t, step);
+    return [step, key(OF_NODE[field] ? OF_NODE[field](t, graph, node) : OF_STEP[field](t, step))];
+  }));
   const known = steps.filter((step) => keys.get(step) !== null);
   const by = down ? -1 : 1;
   known.sort((a, b) => by * order(keys.get(a)!, keys.get(b)!));

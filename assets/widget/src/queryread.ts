@@ -72,9 +72,7 @@ class Reader {
 
   // -- words
 
-  #push(sort: Sort, text: string, field = "", sign = "", values: Given[] = []): void {
-    this.#tokens.push({ sort, text, field, sign, values });
-  }
+  #push(sort: Sort, text: string, field = "", sign = "", values: Given[] = []): void { this.#tokens.push({ sort, text, field, sign, values }); }
 
   #match(pattern: RegExp, at: number): RegExpExecArray | null {
     pattern.lastIndex = at;

@@ -1,7 +1,7 @@
 // The dashed red lines of hidden pairs between the ops of the graph.
 import { ensure } from "./arrays.js";
 import { filled, polygon, stroked, traced, type Inks } from "./canvas.js";
-import { pairState, pairText } from "./hiddenpairs.js";
+import { pairState, pairText } from "./evidence.js";
 import { distance, HEAD, type Level, type Port, type Rect, type Row } from "./level.js";
 import type { Trace } from "./replay.js";
 import type { Store } from "./store.js";

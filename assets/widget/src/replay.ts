@@ -1,10 +1,104 @@
-// The state at a cursor: position, what has run, the frontier, storages and their contents.
-// Pure functions of payload, index and cursor: the number of the step that just ran, -1 before the first.
-import { ensure, kept, idsOf, upper, within } from "./arrays.js";
+// The state at a cursor: position, what has run, the frontier, storages and their contents; before it the tables for looking up, built once per
+// payload. Pure functions of payload, index and cursor: the number of the step that just ran, -1 before the first.
+import { ensure, group, idsOf, kept, upper, within } from "./arrays.js";
 import { bytes, count, plural } from "./format.js";
-import { KEY, type Index } from "./index.js";
 import type { ValueData } from "./valuedata.js";
-import type { Choice, Codes, Graph, Node, Payload } from "./wire.js";
+import type { Choice, Codes, Graph, Ints, Node, Payload } from "./wire.js";
+
+/** Producers, readers and dependencies within one graph. */
+function indexGraph(g: Graph) {
+  const producer: Ints = new Int32Array(g.values.length).fill(-1); // by value; -1 = exists when the frame starts
+  const readers: number[][] = g.values.map(() => []); // by value: nodes of `order`, captures count as reads
+  const waits: number[][] = g.nodes.map(() => []); // by node: nodes of this graph that must have run
+  const block: Ints = new Int32Array(g.nodes.length).fill(-1); // by node; -1 = in none
+  const output = new Uint8Array(g.values.length); // by value: 1 = a graph output, held until the frame ends
+  for (const n of g.order) for (const v of g.nodes[n][4]) if (v >= 0) producer[v] = n;
+  for (const n of g.order) {
+    for (const v of new Set([...g.nodes[n][3], ...g.nodes[n][5]])) {
+      if (v < 0) continue;
+      readers[v].push(n);
+      if (producer[v] >= 0 && !waits[n].includes(producer[v])) waits[n].push(producer[v]);
+    }
+  }
+  g.blocks.forEach((b, i) => b.nodes.forEach((n) => (block[n] = i)));
+  for (const v of g.outputs) output[v] = 1;
+  return { producer, readers, waits, block, output };
+}
+
+/** The owner of each entry, from n + 1 offsets. */
+function owners(offsets: Ints, entries: number): Ints {
+  const owner = new Int32Array(entries);
+  for (let i = 0, at = 0; i + 1 < offsets.length; i++) for (; at < offsets[i + 1]; at++) owner[at] = i;
+  return owner;
+}
+
+/**
+ * When storages come and go, as cursors: one that a pool hands out again lives once more. `born` is -1 for everything that
+ * a run was given, also a buffer that an earlier run made: it exists from whatever was first seen of it.
+ */
+function lifetimes(p: Payload, x: ReturnType<typeof owned>) {
+  const found: [number, number, number][] = [];
+  const frees = group(p.free.storage, p.storages);
+  const freeStep = owners(p.step.free, p.free.storage.length);
+  for (let s = 0; s < p.storages; s++) {
+    let out = x.outs.start[s];
+    let from = p.storage.born[s];
+    if (from < 0 && p.storage.origin[s] !== p.from.weights) {
+      from = out < x.outs.start[s + 1] ? x.outStep[x.outs.ids[out]] : p.steps;
+      for (const b of idsOf(x.binds, s)) {
+        // a later run's arrays come with its first step: until then the finished run is what is shown
+        const first = x.first[x.bindFrame[b]];
+        from = Math.min(from, first > 0 ? first : -1);
+      }
+    }
+    for (const free of idsOf(frees, s)) {
+      const to = freeStep[free];
+      found.push([s, from, to]);
+      while (out < x.outs.start[s + 1] && x.outStep[x.outs.ids[out]] <= to) out++;
+      from = out < x.outs.start[s + 1] ? x.outStep[x.outs.ids[out]] : p.steps;
+    }
+    if (from < p.steps || frees.start[s] === frees.start[s + 1]) found.push([s, from, p.storage.freed[s] < Math.max(0, from) ? p.steps : p.storage.freed[s]]);
+  }
+  const column = (part: 0 | 1 | 2) => Int32Array.from(order, (i) => found[i][part]);
+  const order = group(found.map(([, from]) => from + 1), p.steps + 2).ids;
+  // by birth: cursors from which it exists, and from which it is gone; `steps` = never
+  const life = { storage: column(0), born: column(1), freed: column(2) };
+  return { life, lives: group(life.storage, p.storages) }; // lives by storage
+}
+
+/** What belongs to what. */
+function owned(p: Payload) {
+  const { frame, step, out } = p;
+  const depth: Ints = new Int32Array(p.frames); // by frame; main is 0
+  const first: Ints = new Int32Array(p.frames).fill(p.steps); // by frame: its first step or one of a frame inside; `steps` if none yet
+  const run: Ints = new Int32Array(p.steps); // by step
+  // parents are made before their children
+  for (let f = 0; f < p.frames; f++) depth[f] = frame.parent[f] < 0 ? 0 : depth[frame.parent[f]] + 1;
+  let peak = -1; // the step with the largest live bytes, -1 if there are no steps
+  for (let i = 0; i < p.steps; i++) {
+    run[i] = frame.run[step.frame[i]];
+    if (peak < 0 || step.live[i] > step.live[peak]) peak = i;
+    for (let f = step.frame[i]; f >= 0 && first[f] > i; f = frame.parent[f]) first[f] = i;
+  }
+  let weights = 0; // bytes of all weight storages
+  for (let s = 0; s < p.storages; s++) if (p.storage.origin[s] === p.from.weights) weights += p.storage.capacity[s];
+  return {
+    graphs: p.graphs.map(indexGraph), depth, first, run, peak, weights,
+    steps: group(step.frame, p.frames), // steps by frame
+    outStep: owners(step.out, out.value.length), // by out: its step
+    outs: group(out.storage, p.storages), // by storage, as the next two
+    binds: group(p.bind.storage, p.storages),
+    grown: group(p.grow.storage, p.storages),
+    bindFrame: owners(frame.bind, p.bind.value.length), // by bind: its frame
+  };
+}
+
+export type Index = ReturnType<typeof owned> & ReturnType<typeof lifetimes>;
+
+export function buildIndex(p: Payload): Index {
+  const x = owned(p);
+  return { ...x, ...lifetimes(p, x) };
+}
 
 /** `values`: summaries of values, if they are recorded. */
 export interface Trace { p: Payload; x: Index; values?: ValueData | null }
@@ -27,9 +121,7 @@ export function letter({ state: states }: Codes, state: State): string {
 }
 
 /** The cache of which a value is the past or present, or -1. */
-export function cacheOf(p: Payload, name: string | undefined): number {
-  return p.caches.findIndex((c) => c.input === name || c.output === name);
-}
+export function cacheOf(p: Payload, name: string | undefined): number { return p.caches.findIndex((c) => c.input === name || c.output === name); }
 
 /** Valid and reserved rows of a cache before a run. */
 export function rowsBefore({ p }: Trace, cache: number, run: number): [valid: number, capacity: number] {
@@ -86,19 +178,13 @@ export function stack({ p }: Trace, f: number): number[] {
 /** The labels of the frames around one, without main. */
 export function labels(t: Trace, f: number): string[] { return stack(t, f).slice(1).map((at) => t.p.strings[t.p.frame.label[at]]); }
 
-/** Tables by frame; only a few are kept. */
+/** Tables by frame. */
 const ofFrames = () => kept((_: Index) => new Map<number, Int32Array>());
-function tableOf(tables: (x: Index) => Map<number, Int32Array>, { x }: Trace, f: number, make: () => Int32Array): Int32Array {
-  const known = tables(x);
-  if (known.size > 32 && !known.has(f)) known.clear();
-  return ensure(known, f, make);
-}
 
 const nodeSteps = ofFrames();
 /** The step of each node in a frame, perhaps after the cursor; -1 = not recorded. */
-export function stepsOf(t: Trace, f: number): Int32Array {
-  const { p, x } = t;
-  return tableOf(nodeSteps, t, f, () => {
+export function stepsOf({ p, x }: Trace, f: number): Int32Array {
+  return ensure(nodeSteps(x), f, () => {
     const steps = new Int32Array(p.graphs[p.frame.graph[f]]?.nodes.length ?? 0).fill(-1);
     for (const step of idsOf(x.steps, f)) steps[p.step.node[step]] = step;
     return steps;
@@ -152,9 +238,8 @@ export function nodeStates(t: Trace, f: number, cursor: number): State[] {
 
 const places = ofFrames();
 /** The place of each value in a frame: out entry + 1, or -(bind entry + 1), or 0. */
-function placesOf(t: Trace, f: number): Int32Array {
-  const { p, x } = t;
-  return tableOf(places, t, f, () => {
+function placesOf({ p, x }: Trace, f: number): Int32Array {
+  return ensure(places(x), f, () => {
     const at = new Int32Array(p.graphs[p.frame.graph[f]]?.values.length ?? 0);
     for (let b = p.frame.bind[f]; b < p.frame.bind[f + 1]; b++) if (p.bind.value[b] >= 0) at[p.bind.value[b]] = -(b + 1);
     for (const step of idsOf(x.steps, f)) {
@@ -182,16 +267,10 @@ export function placeFrom(t: Trace, frame: number, value: number, cursor: number
   return place;
 }
 
-/** Storages alive at the cursor, oldest first, from the nearest key frame. */
-export function alive({ x }: Trace, cursor: number): number[] {
-  const { storage, born, freed } = x.life;
-  const key = Math.min(Math.floor((cursor + 1) / KEY), x.keys.length - 1);
+/** Storages alive at the cursor, oldest first. */
+export function alive({ x: { life: { storage, born, freed } } }: Trace, cursor: number): number[] {
   const found: number[] = [];
-  if (key < 0) return found;
-  for (const i of x.keys[key]) if (freed[i] > cursor) found.push(storage[i]);
-  for (let i = upper(born, -1 + key * KEY); i < born.length && born[i] <= cursor; i++) {
-    if (freed[i] > cursor) found.push(storage[i]);
-  }
+  for (let i = 0; i < born.length && born[i] <= cursor; i++) if (freed[i] > cursor) found.push(storage[i]);
   return found;
 }
 

@@ -10,21 +10,16 @@ export function clicked(now: Sorted | null, head: string, number: boolean): Sort
   return now.down === number ? { head, down: !number } : null;
 }
 
-export class SortHeads {
-  #heads: HTMLElement[];
-  #now: Sorted | null = null;
-
-  /** `changed` gets the new order. */
-  constructor(table: HTMLElement, changed: (now: Sorted | null) => void, signal: AbortSignal) {
-    this.#heads = [...table.querySelectorAll<HTMLElement>("th")];
-    for (const th of this.#heads) th.replaceChildren(el("button", { "data-kv": "sort", "data-id": th.dataset.column!, title: `Sort by ${th.dataset.column}` }, th.dataset.column!));
-    onHit(table, "sort", (button) => changed(clicked(this.#now, button.dataset.id!, button.parentElement!.classList.contains(NUMBER))), signal);
-  }
-
-  show(now: Sorted | null): void {
-    this.#now = now;
-    for (const th of this.#heads) mark(th, "aria-sort", now && now.head === th.dataset.column ? (now.down ? "descending" : "ascending") : null);
-  }
+/** Make headings sort; `changed` gets the new order. Returns what shows one. */
+export function sortHeads(table: HTMLElement, changed: (now: Sorted | null) => void, signal: AbortSignal): (now: Sorted | null) => void {
+  const heads = [...table.querySelectorAll<HTMLElement>("th")];
+  let sorted: Sorted | null = null;
+  for (const th of heads) th.replaceChildren(el("button", { "data-kv": "sort", "data-id": th.dataset.column!, title: `Sort by ${th.dataset.column}` }, th.dataset.column!));
+  onHit(table, "sort", (button) => changed(clicked(sorted, button.dataset.id!, button.parentElement!.classList.contains(NUMBER))), signal);
+  return (now) => {
+    sorted = now;
+    for (const th of heads) mark(th, "aria-sort", now && now.head === th.dataset.column ? (now.down ? "descending" : "ascending") : null);
+  };
 }
 
 const ROW = 22; // px; the style sheet says the same
@@ -44,15 +39,11 @@ export class Rows {
   #wanted = -1;
   #first = -1;
   #last = -1;
-  #key: Key | null = null;
-  #sorted: Sorted | null = null;
-  #order: number[] | null = null; // rows by place, where they are sorted
-  #heads: SortHeads | null = null;
   // cached: reading it from the element would force a layout
   #height = 0;
   #top = 0;
 
-  constructor(label: string, className: string, heads: string[], private store: Store, private make: (row: number) => HTMLElement, private signal: AbortSignal) {
+  constructor(label: string, className: string, heads: string[], private store: Store, private make: (row: number) => HTMLElement, signal: AbortSignal) {
     const gap = () => el("tr.kv-gap", { "aria-hidden": "true" }, el("td", { colspan: heads.length }));
     this.#above = gap();
     this.#below = gap();
@@ -73,21 +64,9 @@ export class Rows {
     }, signal);
   }
 
-  /** Make the headings sort by these values. */
-  sortable(key: Key): void {
-    this.#key = key;
-    this.#heads = new SortHeads(this.table, (now) => {
-      this.#sorted = now;
-      this.#heads!.show(now);
-      this.clear();
-      this.#draw();
-    }, this.signal);
-  }
-
   /** Discard all rows, which are then rebuilt. */
   clear(): void {
     this.#rows.clear();
-    this.#order = null;
     this.#first = -1;
   }
 
@@ -95,7 +74,6 @@ export class Rows {
   show(count: number, now: number, follow: number | null): void {
     if (count !== this.#count) {
       this.#count = count;
-      this.#order = null;
       this.#first = -1;
       mark(this.table, "aria-rowcount", count + 1);
       this.#draw(); // gives the box its height, without which it cannot scroll
@@ -108,15 +86,8 @@ export class Rows {
     this.#draw();
   }
 
-  /** Rows in sorted order; null: unsorted. */
-  #places(): number[] | null {
-    if (!this.#sorted || !this.#key) return null;
-    return (this.#order ??= sorted(this.#count, this.#sorted, this.#key));
-  }
-
   #follow(): void {
-    const height = this.#height;
-    const at = this.#places()?.indexOf(this.#wanted) ?? this.#wanted;
+    const [height, at] = [this.#height, this.#wanted];
     const top = at * ROW;
     if (at < 0 || !height || (top >= this.#top && top + 2 * ROW <= this.#top + height)) return;
     this.#top = Math.max(0, Math.min(top - height / 2 + ROW, (this.#count + 1) * ROW - height));
@@ -127,13 +98,12 @@ export class Rows {
     if (!this.#height) return; // its tab is hidden
     const first = Math.max(0, Math.floor(this.#top / ROW) - 4);
     const last = Math.min(this.#count, Math.ceil((this.#top + this.#height) / ROW) + 4);
-    const order = this.#places();
     if (first !== this.#first || last !== this.#last) {
       this.#first = first;
       this.#last = last;
       const rows = new Map<number, HTMLElement>();
       for (let i = first; i < last; i++) {
-        const row = this.#rows.get(i) ?? this.make(order?.[i] ?? i);
+        const row = this.#rows.get(i) ?? this.make(i);
         mark(row, "aria-rowindex", i + 2);
         rows.set(i, row);
       }
@@ -142,7 +112,7 @@ export class Rows {
       this.#below.style.height = `${(this.#count - last) * ROW}px`;
       place(this.#body, [this.#above, ...rows.values(), this.#below]);
     }
-    for (const [i, row] of this.#rows) mark(row, "aria-current", (order?.[i] ?? i) === this.#now ? "step" : null);
+    for (const [i, row] of this.#rows) mark(row, "aria-current", i === this.#now ? "step" : null);
   }
 }
 

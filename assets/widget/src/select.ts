@@ -24,9 +24,7 @@ export function touched(t: Trace, step: number): { reads: number[]; writes: numb
 function storageOf(t: Trace, s: Selection, frame: number, cursor: number): number {
   if (s.kind === "storage") return s.id;
   if (s.kind === "cache") return t.p.caches[s.id]?.storage[runAt(t, cursor)] ?? -1;
-  for (const f of stack(t, frame)) {
-    if (t.p.frame.graph[f] === (s.graph ?? 0)) return placeOf(t, f, s.id, t.p.steps)?.storage ?? -1;
-  }
+  for (const f of stack(t, frame)) if (t.p.frame.graph[f] === (s.graph ?? 0)) return placeOf(t, f, s.id, t.p.steps)?.storage ?? -1;
   return -1;
 }
 
@@ -60,9 +58,7 @@ export function light(t: Trace, s: Selection | null, frame: number, cursor: numb
   lit.storages.add(storage);
   // all weights share one row: lighting all their readers would light everything
   if (p.storage.origin[storage] === p.from.weights || s.kind === "value") return lit;
-  for (let v = 0; v < g.values.length; v++) {
-    if (placeOf(t, frame, v, p.steps)?.storage === storage) add(v);
-  }
+  for (let v = 0; v < g.values.length; v++) if (placeOf(t, frame, v, p.steps)?.storage === storage) add(v);
   return lit;
 }
 
@@ -87,19 +83,12 @@ export type Subject =
   | { kind: "start" } | { kind: "step"; step: number } | { kind: "node"; graph: number; id: number }
   | { kind: "storage"; id: number } | { kind: "value"; graph: number; id: number; frame: number } | { kind: "cache"; id: number };
 
-export function ofCursor(cursor: number): Subject {
-  return cursor < 0 ? { kind: "start" } : { kind: "step", step: cursor };
-}
-
-/** The innermost open frame of a graph, or -1. */
-function openFrame(t: Trace, now: { frame: number; graph: number }, graph: number): number {
-  return stack(t, now.frame).reverse().find((f) => t.p.frame.graph[f] === graph) ?? -1;
-}
+export function ofCursor(cursor: number): Subject { return cursor < 0 ? { kind: "start" } : { kind: "step", step: cursor }; }
 
 export function ofSelection(t: Trace, s: Selection, now: { frame: number; graph: number }, cursor: number): Subject {
   const graph = s.graph ?? now.graph;
   if (s.kind === "storage" || s.kind === "cache") return { kind: s.kind, id: s.id };
-  const frame = openFrame(t, now, graph);
+  const frame = stack(t, now.frame).reverse().find((f) => t.p.frame.graph[f] === graph) ?? -1; // the innermost open one
   if (s.kind === "value") return { kind: "value", graph, id: s.id, frame };
   if (s.step !== undefined) {
     const { step } = findStep(t, s.step);

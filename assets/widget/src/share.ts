@@ -7,7 +7,7 @@ import { buffer, bytes, count } from "./format.js";
 import { Popover } from "./popover.js";
 import { findStep, freedBytes, labels, numberOf, opAt, runAt, stepsOf, type Trace } from "./replay.js";
 import { describe, type Selection } from "./select.js";
-import type { ShareContext, Shared } from "./sharing.js";
+import type { ShareContext, Shared } from "./lazypane.js";
 import type { Store } from "./store.js";
 import type { Report, Template } from "./wire.js";
 

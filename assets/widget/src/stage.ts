@@ -2,12 +2,11 @@
 import { bordered, filled, Inks, sized } from "./canvas.js";
 import { button, Delay, el, mark, onDrag, onPointer, onResize, placeIn, say, set } from "./dom.js";
 import { Painter, stripOf, TINT, worst, type Painted } from "./graphpaint.js";
-import { anchorAt, clampPort, fit, HEAD, headAt, keep, rowAt, show, ZOOMS, type Anchor, type Level, type Port, type Rect, type Row } from "./level.js";
-import { boxOf, hitIn, type Sketch } from "./sketchview.js";
+import { anchorAt, boxOf, clampPort, fit, HEAD, headAt, hitIn, keep, rowAt, show, ZOOMS, type Anchor, type Level, type Port, type Rect, type Row, type Sketch } from "./level.js";
 import type { Store } from "./store.js";
 
 export type Target = { kind: "node"; node: number } | { kind: "value"; value: number } | { kind: "head"; row: Row } | { kind: "cell"; row: Row; cell: number } | { kind: "pair"; pairs: number[]; text: string } | { kind: "exit"; rect: Rect } | null;
-interface Owner {
+export interface Owner {
   lay(zoom: number, room: number): Level;
   paint(level: Level): Omit<Painted, "level" | "port" | "zoom"> | null;
   sketch(row: Row): Sketch;
@@ -15,17 +14,17 @@ interface Owner {
   line(x: number, y: number): Target; // of a hidden pair, at a point of the level
   fits(): Row | null; // the one block to fit, null = all
   click(target: Target): void;
-  open(target: Target): void; // double click
+  double(target: Target): void;
   title(target: Target): string;
   settled(): void; // nothing has moved for a while
 }
 
 /** The scale of the minimap, separate for each axis. */
-interface Mini { kx: number; ky: number; w: number; h: number }
-export function mini(level: Level, width: number, height: number): Mini {
+export function mini(level: Level, width: number, height: number): { kx: number; ky: number; w: number; h: number } {
   const ky = Math.min(0.25, height / Math.max(1, level.h));
   return { kx: width / Math.max(1, level.w), ky, w: width, h: Math.max(1, level.h * ky) };
 }
+type Mini = ReturnType<typeof mini>;
 export function windowOf(m: Mini, port: Port): Rect {
   const x = Math.max(0, port.x * m.kx);
   const y = Math.max(0, port.y * m.ky);
@@ -100,7 +99,7 @@ export class Stage {
         if (target?.kind === "exit") this.reveal(target.rect);
         else owner.click(target);
       },
-      double: (at) => owner.open(this.#at(...at)),
+      double: (at) => owner.double(this.#at(...at)),
       over: (at) => {
         const target = at && this.#at(...at);
         mark(this.canvas, "title", owner.title(target));

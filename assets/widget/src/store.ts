@@ -1,68 +1,54 @@
 // The state of all panes: trace, cursor, selection, breakpoints, and a note for the status line.
 // Panes are notified once a frame of what changed. Changes are by a person or by the model.
 import { clamp, inRun, type Breakpoint } from "./debug.js";
-import { reveal, type Reveal } from "./dom.js";
-import { buildIndex } from "./index.js";
+import { reveal } from "./dom.js";
+import { bare, buildIndex, findStep, frameAt, frontier, frontierFrame, nodeStates, numberOf, runAt, stepsOf, type StateWords, type Trace } from "./replay.js";
 import type { Scale, Versus } from "./pair.js";
-import { bare, findStep, frameAt, frontier, frontierFrame, nodeStates, numberOf, runAt, stepsOf, type State, type StateWords, type Trace } from "./replay.js";
 import { stepsOfFinding } from "./evidence.js";
-import { executed, light, same, type Lit, type Selection } from "./select.js";
+import { executed, light, same, type Selection } from "./select.js";
 import type { ValueData } from "./valuedata.js";
-import type { Choice, Payload, Report } from "./wire.js";
+import type { Payload, Report } from "./wire.js";
 
 /** What is framed: the places of a finding's steps, the widest first, and which of them is shown. */
 export interface Evidence { finding: number; at: number; steps: Int32Array }
 /** What is shown besides step and selection: the finding and which of its steps, and the open table of the drawer. */
 export interface Place { finding?: [finding: number, at: number]; list?: string }
 /** `report`: the findings, or summaries of values; `look`: theme, size or style. */
-export interface Change { payload: boolean; cursor: boolean; selection: boolean; breakpoints: boolean; note: boolean; look: boolean; report: boolean; hits: boolean; evidence: boolean }
+const CHANGES = ["payload", "cursor", "selection", "breakpoints", "note", "look", "report", "hits", "evidence"] as const;
+export type Change = Record<(typeof CHANGES)[number], boolean>;
 /** `slow` panes may skip frames while the cursor is dragged. */
 export interface View { readonly slow?: boolean; update(change: Change): void }
 type Source = "person" | "model";
 
-/** Derived from trace, cursor and selection, once per change. */
-export interface Now {
-  run: number; // also a bare one
-  frame: number; // shown
-  graph: number; // of that frame
-  states: State[]; // by node of that graph
-  steps: Int32Array; // by node of that graph: the step that ran it in this frame, maybe later; -1 = not recorded
-  next: number; // frame of the frontier, -1 = all has run
-  choices: (Choice & { step: number })[];
-  ran: number; // the first step of these, -1 = none has run
-  lit: Lit;
-  captions?: string[];
-  words?: StateWords;
-  hint?: string; // over the frontier
-}
-
-const NONE: Change = { payload: false, cursor: false, selection: false, breakpoints: false, note: false, look: false, report: false, hits: false, evidence: false };
 const LAG = [150, 400]; // ms, least and most
-export const ALL: Change = { payload: true, cursor: true, selection: true, breakpoints: true, note: true, look: true, report: true, hits: true, evidence: true };
+const every = (on: boolean) => Object.fromEntries(CHANGES.map((name) => [name, on])) as Change;
+export const ALL = every(true);
 
-function merge(into: Change, what: Partial<Change>): void {
-  for (const key of Object.keys(what) as (keyof Change)[]) into[key] ||= what[key]!;
+function merge(into: Change, what: Partial<Change>): Change {
+  for (const key of CHANGES) into[key] ||= !!what[key];
+  return into;
 }
 
 /** The first of the recorded steps of some ops; -1 = none. */
 export const firstStep = (choices: { step: number }[]) => choices.reduce((least, { step }) => (step >= 0 && (least < 0 || step < least) ? step : least), -1);
 
-function present({ t, cursor, run, selection }: Store): Now {
+/** Derived from trace, cursor and selection, once per change. `run`: also a bare one. */
+function present({ t, cursor, run, selection }: { t: Trace; cursor: number; run: number; selection: Selection | null }) {
   const frame = frameAt(t, cursor);
   const known = frame < t.p.frames;
   const choices = frontier(t, cursor);
   return {
-    run,
-    frame,
+    run, frame, choices,
     graph: t.p.frame.graph[frame] ?? 0,
-    states: known ? nodeStates(t, frame, cursor) : [],
-    steps: known ? stepsOf(t, frame) : new Int32Array(),
-    next: frontierFrame(t, cursor),
-    choices,
-    ran: firstStep(choices),
+    states: known ? nodeStates(t, frame, cursor) : [], // by node of that graph
+    steps: known ? stepsOf(t, frame) : new Int32Array(), // by node of that graph: the step that ran it in this frame, maybe later; -1 = not recorded
+    next: frontierFrame(t, cursor), // frame of the frontier, -1 = all has run
+    ran: firstStep(choices), // -1 = none has run
     lit: light(t, selection, frame, cursor),
   };
 }
+/** `hint`: over the frontier. */
+export type Now = ReturnType<typeof present> & { captions?: string[]; words?: StateWords; hint?: string };
 
 export class Store {
   t: Trace;
@@ -93,8 +79,7 @@ export class Store {
   #anchor = -1; // the step that was shown last: it says which op is meant while bare runs are passed
   #wanted: [number, Source] | null = null; // a step that is not here yet, by its number, and who wants to see it
   #views: View[] = [];
-  #wishes: Reveal[] = [];
-  #scrolls: (() => void)[] = [];
+  #wishes: (() => (() => void)[])[] = [];
   #slow: Change | null = null; // what the slow panes have not heard yet
   #slowTimer: ReturnType<typeof setTimeout> | undefined;
   #slowAt = -LAG[1];
@@ -152,9 +137,7 @@ export class Store {
   }
 
   /** Go to a step by its place; `drag`: slow panes may skip it. */
-  seek(cursor: number, source: Source = "person", drag = false): void {
-    this.#move(clamp(this.t, cursor), -1, source, drag);
-  }
+  seek(cursor: number, source: Source = "person", drag = false): void { this.#move(clamp(this.t, cursor), -1, source, drag); }
 
   /** Go to a step by its number, or to its run if it is not loaded. */
   go(number: number, source: Source = "person", drag = false): void {
@@ -279,15 +262,11 @@ export class Store {
     this.#changed({ report: true });
   }
 
-  setHits(query: string, found: Int32Array | null, wrong: string): void {
-    this.hold(query, found, wrong);
-    this.#changed({ hits: true });
-  }
-
-  /** Store hits without notifying panes, which are about to be updated. */
-  hold(query: string, found: Int32Array | null, wrong: string): void {
+  /** `quiet`: panes are about to be updated anyway. */
+  setHits(query: string, found: Int32Array | null, wrong: string, quiet = false): void {
     [this.query, this.found, this.wrong] = [query, found, wrong];
     this.hits = found?.slice().sort() ?? null;
+    if (!quiet) this.#changed({ hits: true });
   }
 
   tell(note: string): void {
@@ -315,9 +294,9 @@ export class Store {
   }
 
   #changed(what: Partial<Change>): void {
-    if (this.#pending) return merge(this.#pending, what);
-    this.#pending = { ...NONE, ...what };
-    this.later(() => this.flush());
+    const waits = this.#pending;
+    this.#pending = merge(waits ?? every(false), what);
+    if (!waits) this.later(() => this.flush());
   }
 
   /** Update the panes; normally once per animation frame. */
@@ -328,8 +307,7 @@ export class Store {
     if (change.payload || change.cursor || change.selection) this.now = this.derive(this);
     this.#updating = true;
     for (const view of this.#views) if (!view.slow) view.update(change);
-    if (this.#slow) merge(this.#slow, change);
-    else this.#slow = { ...change };
+    this.#slow = merge(this.#slow ?? every(false), change);
     const wait = this.#drag ? this.#lag - (performance.now() - this.#slowAt) : 0;
     this.#drag = false;
     if (wait <= 0 || change.payload) this.#tellSlow();
@@ -356,23 +334,16 @@ export class Store {
 
   #settle(): void {
     this.#updating = false;
-    reveal(this.#wishes.splice(0));
-    for (const scroll of this.#scrolls.splice(0)) scroll();
+    // everything is measured first, which costs a single layout
+    for (const move of this.#wishes.splice(0).flatMap((measure) => measure())) move();
   }
 
-  /** Set a scroll position after all updates, since it forces a layout. */
-  scroll(run: () => void): void {
-    this.#scrolls.push(run);
-    this.#soon();
+  /** Set a scroll position after all updates, since it forces a layout; `measure` says how. */
+  scroll(move: () => void, measure = () => [move]): void {
+    this.#wishes.push(measure);
+    if (!this.#updating) this.later(() => this.#settle());
   }
 
   /** Scroll a node into view after all updates. */
-  reveal(box: HTMLElement, node: Element): void {
-    this.#wishes.push({ box, node });
-    this.#soon();
-  }
-
-  #soon(): void {
-    if (!this.#updating) this.later(() => this.#settle());
-  }
+  reveal(box: HTMLElement, node: Element): void { this.scroll(() => {}, () => reveal(box, node)); }
 }

@@ -5,7 +5,7 @@ import { bytes, count, opName, shape, shortName } from "./format.js";
 import type { Hits } from "./hits.js";
 import type { MakePane } from "./lazypane.js";
 import { bareRuns, findStep, letter, numberOf, opAt, outcome, type State } from "./replay.js";
-import { Rows, SortHeads, type Sorted } from "./rows.js";
+import { Rows, sortHeads, type Sorted } from "./rows.js";
 import { executed, touched } from "./select.js";
 import type { Change, Store, View } from "./store.js";
 
@@ -33,15 +33,14 @@ class StepTable implements View {
   readonly slow = true;
   #found = el("span.kv-hint");
   #rows: Rows;
-  #heads: SortHeads;
+  #sorted: (now: Sorted | null) => void;
   #lit = "";
 
   constructor(host: HTMLElement, private store: Store, hits: Hits, signal: AbortSignal) {
     this.#rows = new Rows("Steps", "kv-steps", HEADS, store, (row) => this.#row(row), signal);
-    this.#heads = new SortHeads(this.#rows.table, (now) => void hits.ask(withSort(store.query, now)), signal);
+    this.#sorted = sortHeads(this.#rows.table, (now) => void hits.ask(withSort(store.query, now)), signal);
     host.append(el("div.kv-searchline", {}, this.#found), this.#rows.root);
     onHit(this.#rows.root, "table-row", (row) => this.#select(Number(row.dataset.step)), signal);
-    onHit(this.#rows.root, "step-link", (link) => store.seek(Number(link.dataset.step)), signal);
     onHit(this.#rows.root, "table-row", (row) => store.seek(Number(row.dataset.step)), signal, "dblclick");
     onKey(this.#rows.root, (key, event) => this.#key(key, event), signal);
   }
@@ -80,7 +79,7 @@ class StepTable implements View {
   update(change: Change): void {
     if (change.payload || change.hits) {
       this.#hint();
-      this.#heads.show(sortOf(this.store.query));
+      this.#sorted(sortOf(this.store.query));
     }
     // rows stay unless their content changes
     const lit = JSON.stringify([this.store.selection, ...this.store.now.lit.storages]);
@@ -119,7 +118,7 @@ class StepTable implements View {
     const block = g.blocks[x.graphs[graph].block[node]]?.title ?? "";
     const op = td(opName(g.nodes[node][1]), "kv-op", { title: g.nodes[node][1] });
     op.style.paddingLeft = `${8 + 12 * x.depth[frame]}px`; // bodies stand in
-    const link = el("button", { class: "kv-link", "data-kv": "step-link", "data-step": step, tabindex: -1, title: "Go to this step" }, String(numberOf(t, step)));
+    const link = el("button", { class: "kv-link", "data-kv": "step-link", "data-step": numberOf(t, step), tabindex: -1, title: "Go to this step" }, String(numberOf(t, step)));
     return el("tr", { "data-kv": "table-row", "data-step": step, "data-lit": lit ? 1 : null, title: p.strings[p.step.sentence[step]] },
       td(link, NUMBER), td(p.runs[p.frame.run[frame]]?.label ?? "", "kv-soft", { "data-column": "run" }),
       td(name(block), "kv-soft", { "data-column": "block" }), op, td(name(shortName(g, node), g.nodes[node][0])),

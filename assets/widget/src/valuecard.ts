@@ -5,11 +5,10 @@ import { count } from "./format.js";
 import { opAt, placeOf, type Place, type Trace } from "./replay.js";
 import type { ValueData } from "./valuedata.js";
 
-interface Links { of: ValueData; out: Int32Array; bind: Int32Array }
-const known = new WeakMap<Trace, Links>();
+const known = new WeakMap<Trace, { of: ValueData; out: Int32Array; bind: Int32Array }>();
 
 /** Entries of recorded values by out and by bind; -1: none. */
-function links(t: Trace, v: ValueData): Links {
+function links(t: Trace, v: ValueData) {
   const found = known.get(t);
   if (found?.of === v) return found;
   const { p } = t;

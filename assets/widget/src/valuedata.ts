@@ -7,14 +7,6 @@ export interface Found { step: number; value: string; text: string }
 export interface ValueCodes { bins: number; shades: number; empty: number; below: number; above: number; nan: number; whole: number }
 interface Header { format: number; columns: Kinds; about: string; budget: number; steps: number; first: { nan: Found | null; inf: Found | null }; codes: ValueCodes }
 
-export interface ValueData extends Pick<Header, "about" | "budget" | "steps" | "first" | "codes"> {
-  at: Ints; slot: Ints; // by entry: number of the step and which of its outputs; below 0: -1 - run, and which binding of its main frame
-  numbers: Floats; // by entry: smallest, largest, mean
-  counts: Ints; // by entry: NaN, +∞, −∞
-  histogram: Map<number, Ints>; // by entry
-  pictures: Map<number, Picture[]>; // by entry: of its heads
-  attention: Map<string, Rows>; // by "cache:run"
-}
 /** `down`, `across`, `axis` (of the heads): axes of the value, -1 = none; `each`: numbers per cell along them. */
 export interface Picture { heads: number; down: number; across: number; axis: number; each: [number, number]; rows: number; columns: number; low: number; high: number; cells: Uint8Array }
 /** Attention weights of the last query of a run; `start`: row of the first key. */
@@ -23,14 +15,15 @@ export interface Rows { heads: number; keys: number; start: number; weights: Uin
 const PICTURE = 11;
 const ROWS = 6;
 
-export function unpackValues(raw: ArrayBuffer): ValueData {
+export type ValueData = ReturnType<typeof unpackValues>;
+export function unpackValues(raw: ArrayBuffer) {
   const { header, column } = open<Header>(raw);
   const { about, budget, steps, first, codes } = header;
   const ints = (name: string) => column(name) as Ints;
-  const histogram = new Map<number, Ints>();
+  const histogram = new Map<number, Ints>(); // by entry
   const bins = ints("histogram");
   ints("histogram_of").forEach((entry, i) => histogram.set(entry, bins.subarray(i * codes.bins, (i + 1) * codes.bins)));
-  const pictures = new Map<number, Picture[]>();
+  const pictures = new Map<number, Picture[]>(); // by entry: of its heads
   const [shape, scale, packed] = [ints("picture"), column("scale"), ints("cells")];
   const cells = new Uint8Array(packed.buffer, packed.byteOffset, packed.byteLength);
   for (let i = 0; i * PICTURE < shape.length; i++) {
@@ -38,14 +31,18 @@ export function unpackValues(raw: ArrayBuffer): ValueData {
     const made = { heads, down, across, axis, each: [high, wide] as [number, number], rows, columns, low: scale[2 * i], high: scale[2 * i + 1], cells: cells.subarray(from, from + rows * columns) };
     pictures.set(entry, [...(pictures.get(entry) ?? []), made]);
   }
-  const attention = new Map<string, Rows>();
+  const attention = new Map<string, Rows>(); // by "cache:run"
   const [rows, weighed] = [ints("attention"), ints("weights")];
   const weights = new Uint16Array(weighed.buffer, weighed.byteOffset, weighed.length * 2);
   for (let i = 0; i < rows.length; i += ROWS) {
     const [cache, run, heads, keys, start, from] = rows.subarray(i);
     attention.set(`${cache}:${run}`, { heads, keys, start, weights: weights.subarray(from, from + heads * keys) });
   }
-  return { about, budget, steps, first, codes, at: ints("at"), slot: ints("slot"), numbers: column("numbers") as Floats, counts: ints("counts"), histogram, pictures, attention };
+  return {
+    about, budget, steps, first, codes, histogram, pictures, attention,
+    at: ints("at"), slot: ints("slot"), // by entry: number of the step and which of its outputs; below 0: -1 - run, and which binding of its main frame
+    numbers: column("numbers") as Floats, counts: ints("counts"), // by entry: smallest, largest, mean; NaN, +∞, −∞
+  };
 }
 
 /** Attention weights of the last query by query head and row; null: not recorded. */

@@ -1,7 +1,7 @@
 // Values that exist in the shown frame at the cursor, and a card for one of them: its recorded summary and, with
 // a kernel, its first numbers.
 import { filled, Inks, sized, traced } from "./canvas.js";
-import { DRY, NEEDS_KERNEL } from "./commands.js";
+import { DRY, NEEDS_KERNEL } from "./actions.js";
 import { button, el, mark, NUMBER, on, onHit, say, table, td } from "./dom.js";
 import { buffer, bytes, count, opName, shape, shortValue } from "./format.js";
 import { ours } from "./keys.js";
@@ -126,7 +126,6 @@ class ValuesPane implements Answered {
       el("div.kv-scroll", { tabindex: 0, role: "region", "aria-label": "Values" }, table("Values alive at the cursor", "kv-values", ["value", "buffer", "shape", "bytes#", "numbers", "how it came", "still read by"], this.#body), this.#note),
       this.#card));
     onHit(this.#body, "value-row", (row) => store.select({ kind: "value", id: Number(row.dataset.id), graph: store.now.graph }), signal);
-    onHit(host, "step-link", (link) => store.go(Number(link.dataset.step)), signal);
     on(host, "keydown", (event) => { if (event.target instanceof HTMLSelectElement && ours(event)) event.stopPropagation(); }, signal);
   }
 

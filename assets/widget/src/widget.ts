@@ -1,7 +1,7 @@
 // anywidget's entry: connects the traits of the model with a debugger.
 import { shared } from "shared";
 import { build, type Answer, type App } from "./app.js";
-import { NEEDS_KERNEL, type Ask } from "./commands.js";
+import { NEEDS_KERNEL, type Ask } from "./actions.js";
 import type { Breakpoint } from "./debug.js";
 import { modules, type Modules } from "./modules.js";
 import { entry, line, listen, Writer, type Model, type Shown } from "./mount.js";
@@ -10,7 +10,7 @@ import type { LaneSource } from "./pair.js";
 import type { Address } from "./address.js";
 import type { Selection } from "./select.js";
 import { Store } from "./store.js";
-import type { Surroundings } from "./sharing.js";
+import type { Surroundings } from "./lazypane.js";
 import { unpackValues } from "./valuedata.js";
 
 /** The recording as one HTML file: this page itself, or made by the kernel. */

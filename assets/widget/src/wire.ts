@@ -150,9 +150,7 @@ export interface Payload extends Header, Columns {
   flag: Record<"inPlace" | "elsewhere" | "foreign" | "missed" | "control" | "view", number>; // bits
   ends: [name: string, bit: number][]; // of codes.outcome
   from: Record<"weights" | "caller" | "donated", number>; // origins
-  steps: number;
-  frames: number;
-  storages: number;
+  steps: number; frames: number; storages: number;
 }
 
 export const FORMAT = 6;

@@ -1,7 +1,6 @@
 // What follows from a query in the page: hits, ticks, the order of tables, the palette, breakpoints.
 import { beforeAll, describe, expect, test } from "vitest";
-import { actions, keysOf, movesOf, type Places } from "../src/actions.js";
-import type { Commands } from "../src/commands.js";
+import { actions, keysOf, movesOf, type Commands, type Places } from "../src/actions.js";
 import { predicate, run } from "../src/debug.js";
 import { use } from "../src/modules.js";
 import { Hits } from "../src/hits.js";
@@ -115,7 +114,8 @@ describe("the order of tables", () => {
 describe("actions", () => {
   const { store, hits } = make();
   const said: string[] = [];
-  const commands = new Proxy({ store }, { get: (target, name) => (name === "store" ? target.store : () => void said.push(String(name))) }) as unknown as Commands;
+  const noted = new Proxy(store, { get: (target, name) => (said.push(String(name)), (target[name as keyof Store] as { bind?(to: Store): unknown } | null)?.bind?.(target) ?? target[name as keyof Store]) });
+  const commands = new Proxy({}, { get: (_, name) => (name === "store" ? noted : () => void said.push(String(name))) }) as unknown as Commands;
   const places = new Proxy({}, { get: (_, name) => () => void said.push(String(name)) }) as Places;
   const list = actions(commands, places);
 

@@ -1,7 +1,6 @@
 // The rows of caches, as spans: what lies in a row, who wrote it, and where it is drawn.
 import { describe, expect, test } from "vitest";
-import { cellAt, cellsOf, cost, counts, meter, most, moves, newest, noteAt, tokenAt, unpackCaches } from "../src/cachedata.js";
-import { above, axisOf, CLOSE, drawAxis, LEFT, lookOf, rowAt, ticks, xOf } from "../src/looks.js";
+import { above, axisOf, cellAt, cellsOf, CLOSE, cost, counts, drawAxis, LEFT, lookOf, meter, most, moves, newest, noteAt, rowAt, ticks, tokenAt, unpackCaches, xOf } from "../src/cachedata.js";
 import { METERS, STATES } from "./codes.js";
 import { pack } from "./encode.js";
 

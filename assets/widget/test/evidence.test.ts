@@ -1,7 +1,7 @@
 // The steps of findings, and the state of the page while one of them is framed.
 import { describe, expect, it } from "vitest";
 import { cost, partOf, series, stepsOfFinding } from "../src/evidence.js";
-import { History } from "../src/history.js";
+import { History } from "../src/inspector.js";
 import { numberOf, opAt } from "../src/replay.js";
 import { Store, type Change } from "../src/store.js";
 import { unpack } from "../src/wire.js";

@@ -1,10 +1,9 @@
 // The graph pane before it is painted: cards, where they lie, what is hit, what keeps its place.
 import { describe, expect, test } from "vitest";
-import { anchorAt, arrange, blockFacts, CARDS_ONLY, cardsOf, clampPort, distance, fit, HEAD, headAt, keep, MOST_CARDS, rowAt, show, type Folds, type Level, type Port } from "../src/level.js";
+import { anchorAt, arrange, blockFacts, boxOf, CARDS_ONLY, cardsOf, clampPort, distance, fit, HEAD, headAt, hitIn, keep, lineLook, MOST_CARDS, rowAt, show, sketchOf, step as walk, type Folds, type Level, type Port } from "../src/level.js";
 import { fromMini, mini, windowOf } from "../src/stage.js";
-import { iterations, sameIn } from "../src/crumbs.js";
+import { iterations, sameIn } from "../src/grapharound.js";
 import { stepsOf } from "../src/replay.js";
-import { boxOf, hitIn, lineLook, sketchOf, step as walk } from "../src/sketchview.js";
 import { type Drawing, type Graph } from "../src/wire.js";
 import { branches, llama } from "./mock.js";
 import { golden, NAMES, trace } from "./traces.js";

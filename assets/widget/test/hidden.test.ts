@@ -1,6 +1,6 @@
 // Hidden pairs: which are drawn where, and how they fold. The payloads are made by hand: kvviz/view decides what is a pair.
 import { describe, expect, test } from "vitest";
-import { pairGroups, pairsOf, pairState, pairText, sharedParts } from "../src/hiddenpairs.js";
+import { pairGroups, pairsOf, pairState, pairText, sharedParts } from "../src/evidence.js";
 import { bow, drawn, lines, lineText, pointOf, redAt, type RedEdge } from "../src/rededges.js";
 import type { Trace } from "../src/replay.js";
 import type { Payload } from "../src/wire.js";

@@ -1,8 +1,8 @@
 // What the inspector shows, names in messages, and going back to where one was.
 import { describe, expect, it } from "vitest";
-import { History } from "../src/history.js";
+import { History } from "../src/inspector.js";
 import { Store } from "../src/store.js";
-import { linked } from "../src/inspectparts.js";
+import { linked } from "../src/inspectstep.js";
 import { executed, named, ofCursor, ofSelection } from "../src/select.js";
 import { unpack } from "../src/wire.js";
 import { llama } from "./mock.js";

@@ -1,11 +1,9 @@
 // Long recordings: the steps of some runs are here, the totals of all; steps keep their numbers.
 import { describe, expect, test } from "vitest";
-import { byRuns, curve, position, scaleOf, span, under } from "../src/curve.js";
-import { Commands, type Message } from "../src/commands.js";
-import { buildIndex } from "../src/index.js";
-import { memory } from "../src/bufferlist.js";
-import { bare, bareRuns, findStep, notHere, placeOf } from "../src/replay.js";
-import { highest } from "../src/timeline.js";
+import { byRuns, curve, highest, position, scaleOf, span, under } from "../src/timeline.js";
+import { Commands, type Message } from "../src/actions.js";
+import { bare, bareRuns, buildIndex, findStep, notHere, placeOf } from "../src/replay.js";
+import { memory } from "../src/listpanes.js";
 import { Store } from "../src/store.js";
 import { unpack } from "../src/wire.js";
 import { branches, llama } from "./mock.js";

@@ -1,8 +1,7 @@
 // The memory map: lives, and where they stand.
 import { describe, expect, test } from "vitest";
-import { buildIndex } from "../src/index.js";
+import { buildIndex, capacity, numberOf, type Trace } from "../src/replay.js";
 import { addressed, inOrder, layout, lives, notches, stack, type Lives, type Sort } from "../src/mapdata.js";
-import { capacity, numberOf, type Trace } from "../src/replay.js";
 import { unpack } from "../src/wire.js";
 import { llama } from "./mock.js";
 import { golden, NAMES, stepOf, trace } from "./traces.js";

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { around, breaks } from "../src/comparelist.js";
+import { around, breaks } from "../src/lanewidget.js";
 import type { OrderInfo } from "../src/pair.js";
 
 describe("a list of steps around one of them", () => {

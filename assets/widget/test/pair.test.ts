@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
-import { change } from "../src/comparelist.js";
-import { curve, scaleOf } from "../src/curve.js";
+import { change } from "../src/lanewidget.js";
+import { curve, scaleOf } from "../src/timeline.js";
 import { bytes } from "../src/format.js";
 import { piece } from "../src/wire.js";
 import { align, common, decided, groups, most, partner } from "../src/pair.js";

@@ -1,6 +1,6 @@
 // What a range of the timeline sums.
 import { describe, expect, test } from "vitest";
-import { buildIndex } from "../src/index.js";
+import { buildIndex } from "../src/replay.js";
 import { sumsOf } from "../src/range.js";
 import { bytes, few, trace } from "./traces.js";
 

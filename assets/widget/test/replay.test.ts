@@ -1,6 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { buildIndex, KEY, type Index } from "../src/index.js";
-import { alive, atEdge, bornAt, frameAt, frontier, frontierFrame, placeOf, runAt, valuesIn } from "../src/replay.js";
+import { alive, atEdge, bornAt, buildIndex, frameAt, frontier, frontierFrame, placeOf, runAt, valuesIn, type Index } from "../src/replay.js";
 import { branches, llama } from "./mock.js";
 import { stepOf, trace, value } from "./traces.js";
 
@@ -12,17 +11,6 @@ function lives(x: Index, s: number): [number, number][] {
 }
 
 describe("storages", () => {
-  test("alive from key frames are those that a plain scan finds, at every cursor", () => {
-    const long = trace(llama(2, 20));
-    const { p, x } = long;
-    expect(p.steps).toBeGreaterThan(2 * KEY);
-    for (let cursor = -1; cursor < p.steps; cursor++) {
-      const scanned = [];
-      for (let i = 0; i < x.life.born.length; i++) if (x.life.born[i] <= cursor && x.life.freed[i] > cursor) scanned.push(x.life.storage[i]);
-      expect(alive(long, cursor).sort((a, b) => a - b)).toEqual(scanned);
-    }
-  });
-
   test("given by the caller exist only in the runs that were given them", () => {
     const { p, x } = decode;
     const ids = [...Array(p.storages).keys()].filter((s) => p.strings[p.storage.name[s]] === "input_ids");

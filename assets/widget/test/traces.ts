@@ -1,7 +1,6 @@
 // Traces that several tests look at.
 import { readdirSync, readFileSync } from "node:fs";
-import { buildIndex } from "../src/index.js";
-import type { Trace } from "../src/replay.js";
+import { buildIndex, type Trace } from "../src/replay.js";
 import { read, unpack, type Columns, type Payload } from "../src/wire.js";
 
 export function trace(raw: ArrayBuffer): Trace {

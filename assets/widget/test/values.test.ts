@@ -1,8 +1,7 @@
 // Values of a recording: from bytes to entries, which output and which binding they belong to, and what is said of them.
 import { expect, test } from "vitest";
 import { arcsOf, wordRow } from "../src/heat.js";
-import { buildIndex } from "../src/index.js";
-import { placeOf, type Trace } from "../src/replay.js";
+import { buildIndex, placeOf, type Trace } from "../src/replay.js";
 import { before, entryOf, numeral, smallOf } from "../src/valuecard.js";
 import { unpackValues, weightsOf, type ValueData } from "../src/valuedata.js";
 import { cellText, pictureText } from "../src/values.js";

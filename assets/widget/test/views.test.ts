@@ -1,8 +1,8 @@
 // What panes compute before they draw.
 import { describe, expect, test } from "vitest";
-import { curve, keepApart, placed, position, scaleOf, under } from "../src/curve.js";
+import { curve, keepApart, placed, position, scaleOf, under } from "../src/timeline.js";
 import { bytes, shortValue, signed, visible } from "../src/format.js";
-import { memory, scale, title } from "../src/bufferlist.js";
+import { memory, scale, title } from "../src/listpanes.js";
 import { alive } from "../src/replay.js";
 import { light } from "../src/select.js";
 import { Store, type Change } from "../src/store.js";
