@@ -84,12 +84,10 @@ def decodes(graph: Graph, options: argparse.Namespace) -> bool:
     """Whether to decode tokens. A model that reads text but does not decode runs once on it."""
     if options.prompt is not None or options.chat is not None:
         return True
-    return options.text is not None and (options.words is not None or not _only_reads(graph))
-
-
-def _only_reads(graph: Graph) -> bool:
+    if options.text is None or options.words is not None:
+        return options.text is not None
     kind = model_kind(graph)
-    return kind.reads_text and not kind.decodes
+    return kind.decodes or not kind.reads_text
 
 
 def arguments_of(graph: Graph, options: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -87,13 +87,14 @@ def model_kind(graph: Graph) -> ModelKind:
     if said and said != _DECODER:
         return ModelKind(said, False, True, why="its config.json says so")
     if _is_embedding(graph) and not pairs:
-        return ModelKind(
-            "the encoder of an encoder-decoder model" if _two_parts(graph) else "an embedding model", False, True
-        )
+        two_parts = graph.companions is not None and graph.companions.config.get("is_encoder_decoder") is True
+        name = "the encoder of an encoder-decoder model" if two_parts else "an embedding model"
+        return ModelKind(name, False, True)
     logits = logits_output(graph)
     if logits is None:
         return ModelKind("a model that reads tokens and scores none", False, True)
-    return _scoring(graph, roles["tokens"], logits, said is not None or _keeps_rows(pairs), pairs)
+    keeps_rows = any(pair.protocol not in ("state", "cross") for pair in pairs)
+    return _scoring(graph, roles["tokens"], logits, said is not None or keeps_rows, pairs)
 
 
 def _scoring(graph: Graph, tokens: str, logits: str, surely: bool, pairs: tuple[CachePair, ...]) -> ModelKind:
@@ -112,10 +113,6 @@ def _scoring(graph: Graph, tokens: str, logits: str, surely: bool, pairs: tuple[
         return ModelKind("a model that scores tokens", False, True, why=why)
     why = "nothing in the graph hides later tokens from earlier ones"
     return ModelKind("a masked language model", False, True, why=why)
-
-
-def _keeps_rows(pairs: tuple[CachePair, ...]) -> bool:
-    return any(pair.protocol not in ("state", "cross") for pair in pairs)
 
 
 # Operators in which a token sees only earlier ones.
@@ -184,10 +181,6 @@ def _configured(graph: Graph) -> str | None:
     classes = config.get("architectures")
     first = classes[0] if isinstance(classes, list) and classes and isinstance(classes[0], str) else ""
     return next((what for end, what in _CLASSES if first.endswith(end)), None)
-
-
-def _two_parts(graph: Graph) -> bool:
-    return graph.companions is not None and graph.companions.config.get("is_encoder_decoder") is True
 
 
 def _is_embedding(graph: Graph) -> bool:

@@ -83,12 +83,6 @@ def _found(given: str | Policy | Schedule) -> Policy | Schedule:
     return _SCHEDULES[given] if given in NAMES and given not in NAMED else find_policy(given)
 
 
-def find_schedule(given: str | Policy | Schedule) -> Schedule:
-    """The schedule of a policy, of the name of a policy or schedule, or the schedule itself."""
-    found = _found(given)
-    return found.schedule if isinstance(found, Policy) else found
-
-
 def label(schedule: Any) -> str:
     """A schedule in a few words: ``rten's order``."""
     if isinstance(schedule, OwnOrder):
@@ -112,7 +106,8 @@ def planning_events(
 
     names = tuple(value.name for value in graph.outputs) if outputs is None else tuple(outputs)
     check_outputs(graph, names)
-    schedule, found = find_schedule(policy), _found(policy)
+    found = _found(policy)
+    schedule = found.schedule if isinstance(found, Policy) else found
     if isinstance(found, Policy) and found.rewrite:
         graph = found.rewrite(graph, names)
     nodes = needed(graph, names)

@@ -113,16 +113,14 @@ def _contained(location: str, what: str, source: Source) -> str:
     folder = os.path.abspath(source.folder or os.curdir)
     path = folder if outside else os.path.realpath(os.path.join(folder, location))
     allowed = [os.path.realpath(folder), *([source.real_folder] if source.real_folder else [])]
-    if outside or not any(os.path.commonpath([path, root]) == root for root in allowed if _same_drive(path, root)):
+    drive = os.path.splitdrive(path)[0]
+    near = [root for root in allowed if os.path.splitdrive(root)[0] == drive]
+    if outside or not any(os.path.commonpath([path, root]) == root for root in near):
         raise LoadError(
             f"{what} of {source.label} names the external file {quoted(location)}, which is outside "
             "the model's folder; put the data next to the model and name it by a relative path"
         )
     return path
-
-
-def _same_drive(a: str, b: str) -> bool:
-    return os.path.splitdrive(a)[0] == os.path.splitdrive(b)[0]
 
 
 def _number(entries: Mapping[str, str], key: str, default: int, what: str, source: Source) -> int:

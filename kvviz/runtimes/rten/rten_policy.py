@@ -94,7 +94,7 @@ class _Spelling:
         """The next node, with the current names of its values."""
         reads = dependencies(node)
         inputs = tuple(self._called(node, position) if name else "" for position, name in enumerate(node.inputs))
-        renamed = [name for name in node.captures if self._is_other(name)]
+        renamed = [name for name in node.captures if self.made[name] and self._name(name) != name]
         if renamed:
             raise InputError(
                 f"{renamed[0]!r} is made again although it or what it is made of was given, and a body of node "
@@ -116,9 +116,6 @@ class _Spelling:
         # The last one has the node's own name and index.
         name = f"{node.name}#{self.ran[node.index]}" if rest else node.name
         return replace(node, name=name, index=node.index + rest * MAX_NODES, inputs=inputs, outputs=outputs)
-
-    def _is_other(self, name: str) -> bool:
-        return bool(self.made[name]) and self._name(name) != name
 
     def _name(self, name: str) -> str:
         """The current name among several values of one name: the given or the last one keeps it."""

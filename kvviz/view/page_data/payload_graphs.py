@@ -271,16 +271,12 @@ def distinct(names: Sequence[str]) -> dict[str, str]:
     """The last parts of each name: at least two, and as many as needed to make them unique."""
     found: dict[str, str] = {}
     left = list(dict.fromkeys(names))
-    for length in range(2, 2 + max((_length(name) for name in left), default=0)):
+    for length in range(2, 2 + max((len(_split(name)[1]) for name in left), default=0)):
         cut = {name: _last(name, length) for name in left}
         often = Counter([*cut.values(), *found.values()])
         found |= {name: text for name, text in cut.items() if often[text] == 1}
         left = [name for name in left if name not in found]
     return found | {name: name for name in left}
-
-
-def _length(name: str) -> int:
-    return len(_split(name)[1])
 
 
 def _last(name: str, length: int) -> str:
