@@ -89,7 +89,7 @@ def test_a_hidden_key_stays_hidden_however_large_its_score() -> None:
 
 
 def test_attributes_that_say_nothing_are_overlooked_as_in_onnxruntime() -> None:
-    mode = {"qk_matmul_output_mode": 4}
+    mode: dict[str, Any] = {"qk_matmul_output_mode": 4}
     cases: list[dict[str, Any]] = [{"q_num_heads": 0, "kv_num_heads": 0}, {"is_causal": 2}, mode]
     for attributes in cases:
         check("Attention", [Q, K, V], 1, 24, rtol=1e-4, atol=1e-5, **attributes)
