@@ -114,6 +114,7 @@ def test_importing_kvviz_is_light() -> None:
     # Names are there at once, and each brings along what it needs.
     assert not {"numpy", "onnx"} & set(first)
     assert len([name for name in first if name.startswith("kvviz")]) < 10
+    assert not any(name.startswith("kvviz.ggml") for name in modules)
     drawing = {"jupyterlab", "jupyter_server", "matplotlib", "anywidget", "IPython", "pygraphviz"}
     reading = {"onnxruntime", "onnx_ir", "tokenizers", "jinja2", "gguf"}
     assert not (drawing | reading | {"sympy"}) & set(modules)

@@ -87,11 +87,8 @@ def test_what_takes_a_trace_says_what_to_run_for_a_model(name: str) -> None:
         use(None)
 
 
-def test_the_debugger_opens_a_saved_trace_by_its_path(saved: Path) -> None:
+def test_load_says_of_a_saved_trace_what_to_call_and_that_call_works_as_does_the_debugger(saved: Path) -> None:
     assert len(kvviz.debug(saved).trace.steps) == len(kvviz.Trace.load(saved).steps)
-
-
-def test_load_says_of_a_saved_trace_what_to_call_and_that_call_works(saved: Path) -> None:
     with pytest.raises(LoadError, match="is a saved trace, not a model; open it with ") as caught:
         kvviz.load(saved)
     line = str(caught.value).rpartition("open it with ")[2]

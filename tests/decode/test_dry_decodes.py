@@ -35,6 +35,13 @@ def test_a_dry_decode_of_every_cache_protocol_has_the_figures_of_the_real_one(na
     assert_agree(kvviz.dry(graph, prompt_tokens=5, max_new_tokens=3, chunk=2, policy=policy, **options), chunked)
 
 
+def test_inputs_that_a_dry_decode_makes_are_of_all_its_sequences() -> None:
+    graph, states = model("o03_optimum1_merged_whisper"), np.zeros((2, 20, 32), np.float32)
+    real = kvviz.decode(graph, [[1, 2, 3]] * 2, 3, {"encoder_hidden_states": states}, progress=False)
+    dims = {"encoder_sequence_length / 2": 20}
+    assert_agree(kvviz.dry(graph, prompt_tokens=3, max_new_tokens=3, batch=2, dims=dims), real)
+
+
 @pytest.mark.parametrize("room", [False, True])
 @pytest.mark.parametrize("donated", [False, True])
 def test_caches_to_start_from_are_as_the_caller_gave_them(donated: bool, room: bool) -> None:

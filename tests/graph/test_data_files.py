@@ -19,12 +19,16 @@ from tests.graph.test_bad_models import adding, external
 CUT_SHORT = r"^the data file '.*w\.data' of '.*m\.onnx' was cut short .* need 16 bytes and it has 8; .* load the model"
 
 
-def test_a_data_file_that_is_cut_short_before_it_is_read_is_one_clear_error(tmp_path: Path) -> None:
+def test_a_data_file_that_is_cut_short_or_gone_before_it_is_read_is_one_clear_error(tmp_path: Path) -> None:
     loaded = load(external(tmp_path / "m"))
     os.truncate(tmp_path / "m" / "w.data", 8)
     with pytest.raises(LoadError, match=CUT_SHORT):
         kvviz.run(loaded, {"x": np.zeros(4, np.float32)})
     with pytest.raises(LoadError, match=CUT_SHORT):
+        loaded.weights["w"]
+    loaded = load(external(tmp_path / "n"))
+    (tmp_path / "n" / "w.data").unlink()
+    with pytest.raises(LoadError, match=r"weight 'w'.*cannot be read"):
         loaded.weights["w"]
 
 

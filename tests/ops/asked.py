@@ -6,11 +6,10 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper
 
 import kvviz
 from kvviz.errors import KvvizError
-from tests.ops.ort_oracle import IR_VERSION, _session
+from tests.ops.ort_oracle import _session, one_node_model
 
 ML = "ai.onnx.ml"
 Rng = np.random.Generator
@@ -44,38 +43,19 @@ def asks(op_type: str) -> Callable[[Maker], Maker]:
 
 def model_of(op_type: str, asked: Asked) -> onnx.ModelProto:
     """A model of that one node; all inputs are fed."""
-    names = ["" if x is None else f"x{i}" for i, x in enumerate(asked.inputs)]
-    infos = [_info(name, x) for name, x in zip(names, asked.inputs) if x is not None]
-    outputs = [f"y{i}" for i in range(asked.n_outputs)]
-    node = helper.make_node(op_type, names, outputs, domain=asked.domain, **asked.attributes)
-    graph = helper.make_graph([node], "one", infos, [onnx.ValueInfoProto(name=name) for name in outputs])
-    imports = [helper.make_opsetid("", asked.opset)]
-    if asked.domain:
-        imports.append(helper.make_opsetid(asked.domain, asked.ml))
-    return helper.make_model(graph, ir_version=IR_VERSION, opset_imports=imports)
-
-
-def _info(name: str, x: Any) -> onnx.ValueInfoProto:
-    if isinstance(x, list):
-        kind = helper.np_dtype_to_tensor_dtype(x[0].dtype) if x else TensorProto.FLOAT
-        return helper.make_tensor_sequence_value_info(name, kind, None)
-    return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(x.dtype), x.shape)
+    call = (asked.inputs, asked.n_outputs, asked.opset, asked.domain, asked.ml)
+    return one_node_model(op_type, *call, **asked.attributes)
 
 
 def feeds_of(asked: Asked) -> dict[str, Any]:
     return {f"x{i}": x for i, x in enumerate(asked.inputs) if x is not None}
 
 
-def by_onnxruntime(model: onnx.ModelProto, asked: Asked) -> list[Any]:
-    """What onnxruntime makes of a call."""
-    return list(_session(model.SerializeToString()).run(None, feeds_of(asked)))
-
-
 def verdict(op_type: str, asked: Asked, rtol: float = 1e-3, atol: float = 1e-4) -> str:
     """``"same"`` or ``"both refuse"``; else how the two differ."""
     model = model_of(op_type, asked)
     try:
-        wanted: list[Any] | None = by_onnxruntime(model, asked)
+        wanted: list[Any] | None = list(_session(model.SerializeToString()).run(None, feeds_of(asked)))
     except Exception as error:
         wanted, why = None, str(error)[-120:]
     try:

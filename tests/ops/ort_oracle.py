@@ -33,8 +33,9 @@ Inputs = Sequence[np.ndarray | None]
 
 
 def one_node_model(
-    op_type: str, inputs: Inputs, n_outputs: int = 1, opset: int = 21, domain: str = "", **attributes: Any
-) -> ModelProto:
+    op_type: str, inputs: Sequence[Any], n_outputs: int = 1, opset: int = 21, domain: str = "", version: int = 1,
+    **attributes: Any,
+) -> ModelProto:  # fmt: skip
     """A model of one node whose inputs are ``x0, x1, …`` and whose outputs are ``y0, y1, …``.
 
     An input that is None becomes the empty name, which is ONNX's absent optional input. Shapes are those of the inputs.
@@ -43,23 +44,27 @@ def one_node_model(
     """
     names = [f"x{i}" if x is not None else "" for i, x in enumerate(inputs)]
     outputs = [f"y{i}" for i in range(n_outputs)]
-    given = [(name, np.asarray(x)) for name, x in zip(names, inputs) if x is not None]
+    given = [(name, x if isinstance(x, list) else np.asarray(x)) for name, x in zip(names, inputs) if x is not None]
     fixed = [not _is_fed(op_type, i, x) for i, x in enumerate(inputs) if x is not None]
     graph = helper.make_graph(
         [helper.make_node(op_type, names, outputs, domain=domain, **attributes)],
         "one",
-        [
-            helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(x.dtype), x.shape)
-            for (name, x), constant in zip(given, fixed)
-            if not constant
-        ],
+        [_input(name, x) for (name, x), constant in zip(given, fixed) if not constant],
         [_output(op_type, i, name) for i, name in enumerate(outputs)],
         [numpy_helper.from_array(x, name) for (name, x), constant in zip(given, fixed) if constant],
     )
     imports = [helper.make_opsetid("", opset)]
     if domain:
-        imports.append(helper.make_opsetid(domain, 1))
+        imports.append(helper.make_opsetid(domain, version))
     return helper.make_model(graph, ir_version=IR_VERSION, opset_imports=imports)
+
+
+def _input(name: str, x: Any) -> onnx.ValueInfoProto:
+    """An array, or a list of arrays, which is a sequence."""
+    if isinstance(x, list):
+        kind = helper.np_dtype_to_tensor_dtype(x[0].dtype) if x else TensorProto.FLOAT
+        return helper.make_tensor_sequence_value_info(name, kind, None)
+    return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(x.dtype), x.shape)
 
 
 def _output(op_type: str, position: int, name: str) -> onnx.ValueInfoProto:
@@ -89,8 +94,10 @@ def ort_run(
     return results
 
 
-def _is_fed(op_type: str, position: int, x: np.ndarray) -> bool:
+def _is_fed(op_type: str, position: int, x: Any) -> bool:
     """Whether an input is one of the model's, not an initializer."""
+    if isinstance(x, list):
+        return True
     dtype = np.asarray(x).dtype
     signed_weight = position > 0 and dtype == np.int8 and op_type in _SATURATES
     return dtype.type.__module__ == "numpy" and not signed_weight

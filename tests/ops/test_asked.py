@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper
 
 import kvviz
 from kvviz.errors import OpError
+from tests.graph.build import model, node
 from tests.ops import asked_images, asked_models, asked_shapes, asked_text  # noqa: F401  (they register their makers)
 from tests.ops.asked import MAKERS, Asked, model_of, verdict
 from tests.ops.kernels import rand
@@ -33,14 +33,10 @@ def test_random_calls_agree_with_onnxruntime(op_type: str) -> None:
 @pytest.mark.parametrize("policy", ["ideal", "rten", "onnxruntime"])
 @pytest.mark.parametrize(("op_type", "made"), [("Relu", 1), ("Det", 1), ("Dropout", 2)])
 def test_a_node_with_more_outputs_than_its_operator_is_refused(op_type: str, made: int, policy: str) -> None:
-    names = [f"y{i}" for i in range(made + 1)]
-    node = helper.make_node(op_type, ["x"], names, "n")
-    given = helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 2])
-    outputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in names]
-    graph = helper.make_graph([node], "g", [given], outputs)
-    model = helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", 21)])
+    names = " ".join(f"y{i}" for i in range(made + 1))
+    proto = model([node(op_type, "x", names, name="n")], ["x float 2 2"], names.split())
     with pytest.raises(OpError, match=rf"node 'n' \({op_type}\) names .* makes {made}: remove y{made}"):
-        kvviz.run(kvviz.load(model), {"x": rand(2, 2)}, policy=policy)
+        kvviz.run(kvviz.load(proto), {"x": rand(2, 2)}, policy=policy)
 
 
 def test_a_sequence_of_maps_goes_through_the_whole_of_a_trace(tmp_path):

@@ -7,12 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import helper
 
 import kvviz
 from kvviz.errors import OpError
 from tests.ops.kernels import Array, ints, rand
-from tests.ops.ort_oracle import ort_run
+from tests.ops.ort_oracle import one_node_model, ort_run
 
 POLICIES = ("ideal", "rten", "onnxruntime")
 MS = "com.microsoft"
@@ -100,22 +99,12 @@ def wrong_run(case: Case, layout: str, policy: str) -> tuple[str, list[tuple[Arr
     """What a run says that is given all of its arrays, and their blocks, before and after."""
     op_type, inputs, attributes, n_outputs, _, _ = case
     ours = op_type in ("TensorScatter", "Attention")
-    node = helper.make_node(
-        op_type, [f"x{i}" if x is not None else "" for i, x in enumerate(inputs)], [f"y{i}" for i in range(n_outputs)],
-        name="write", domain="" if ours else MS, **attributes,
-    )  # fmt: skip
-    given = {f"x{i}": x for i, x in enumerate(inputs) if x is not None}
-    values = [
-        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(x.dtype), [f"{name}_{i}" for i in x.shape])
-        for name, x in given.items()
-    ]
+    proto = one_node_model(op_type, inputs, n_outputs, 24 if ours else 21, "" if ours else MS, **attributes)
+    proto.graph.node[0].name = "write"
     # Without shapes: what does not fit is found when it runs.
-    for value in values:
+    for value in proto.graph.input:
         value.type.tensor_type.ClearField("shape")
-    outputs = [helper.make_empty_tensor_value_info(name) for name in node.output]
-    graph = helper.make_graph([node], "wrong", values, outputs)
-    opsets = [helper.make_opsetid("", 24 if ours else 21), helper.make_opsetid(MS, 1)]
-    model = kvviz.load(helper.make_model(graph, opset_imports=opsets, ir_version=10))
+    model, given = kvviz.load(proto), {f"x{i}": x for i, x in enumerate(inputs) if x is not None}
     feeds, blocks = {}, []
     for name, x in given.items():
         block = np.full((3, *x.shape), 77, x.dtype)

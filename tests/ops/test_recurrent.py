@@ -14,23 +14,12 @@ from tests.ops.ort_oracle import one_node_model, ort_run
 MS = "com.microsoft"
 
 
-def attention_inputs(tokens: int, gated: bool, delta: bool, per_key: bool, dtype: type = np.float32) -> list:
-    decay = -np.abs(rand(2, tokens, 8 if per_key else 2)) if gated else None
-    beta = 1 / (1 + np.exp(-rand(2, tokens, 2, seed=4))) if delta else None
-    arrays = [
-        rand(2, tokens, 16),
-        rand(2, tokens, 8, seed=1),
-        rand(2, tokens, 6, seed=2),
-        rand(2, 2, 4, 3),
-        decay,
-        beta,
-    ]
-    return [None if a is None else a.astype(dtype) for a in arrays]
+GATE = np.abs(rand(2, 1, 2))
+LINEAR: list = [rand(2, 1, 16), rand(2, 1, 8, seed=1), rand(2, 1, 6, seed=2), rand(2, 2, 4, 3), -GATE, GATE / 4]
 
 
 def test_states_keep_their_element_type() -> None:
-    inputs = attention_inputs(2, False, False, False, ml_dtypes.bfloat16)
-    inputs[3] = inputs[3].astype(np.float32)
+    inputs = [*(x.astype(ml_dtypes.bfloat16) for x in LINEAR[:3]), LINEAR[3]]
     y, state = run_kernel("LinearAttention", inputs, 2, 27, q_num_heads=4, kv_num_heads=2, update_rule="linear")
     assert (y.dtype, state.dtype) == (ml_dtypes.bfloat16, np.float32)
 
@@ -44,7 +33,7 @@ HEADS: dict[str, Any] = {"q_num_heads": 4, "kv_num_heads": 2}
 @pytest.mark.parametrize("domain", ["", MS])
 @pytest.mark.parametrize("op_type", ["LinearAttention", "CausalConvWithState"])
 def test_a_run_overwrites_a_state_that_it_was_given_and_no_other(op_type: str, domain: str) -> None:
-    inputs = attention_inputs(1, True, True, False) if op_type == "LinearAttention" else CONV
+    inputs = LINEAR if op_type == "LinearAttention" else CONV
     attributes = HEADS if op_type == "LinearAttention" else {}
     graph = kvviz.load(one_node_model(op_type, inputs, 2, 21 if domain else 27, domain, **attributes))
     feeds = {f"x{i}": x.copy() for i, x in enumerate(inputs)}

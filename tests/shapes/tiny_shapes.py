@@ -9,7 +9,7 @@ from onnx import numpy_helper
 import kvviz
 from kvviz.graph.model import Graph
 from kvviz.shapes import FORMS, Experts, Latent
-from tests.ort_session import session_of
+from tests.ort_session import greedy, session_of
 
 _LIKE = {
     "layers": 2,
@@ -72,28 +72,8 @@ def in_onnxruntime(graph: Any, trace: Any, given: dict[str, np.ndarray]) -> np.n
         if tensor.data_location:
             tensor.CopyFrom(numpy_helper.from_array(graph.weights[tensor.name], tensor.name))
     onnx.checker.check_model(model, full_check=True)
-    session = session_of(model, rewrite=True)
-    names, wanted = [out.name for out in session.get_outputs()], {value.name: value for value in graph.inputs}
-    lengths = {"batch": 1, "past": 0, "rows": len(PROMPT) + COUNT}
-    caches = {
-        cache.input: np.zeros([lengths.get(dim, dim) for dim in wanted[cache.input].shape], np.float32)
-        for cache in trace.caches
-    }
-    found, fed, past = [], PROMPT, 0
-    for token in trace.tokens:
-        total = past + len(fed)
-        feeds = {
-            "input_ids": np.array([fed]),
-            "attention_mask": np.ones((1, total), np.int64),
-            "position_ids": np.arange(past, total)[None],
-            "cache_position": np.arange(past, total),
-            "write_indices": np.array([past]),
-            "nonpad_kv_seqlen": np.array([total]),
-            "use_cache_branch": np.array([past > 0]),
-        }
-        control = {name: value for name, value in feeds.items() if name in wanted}
-        made = dict(zip(names, session.run(None, {**control, **given, **caches})))
-        caches = {cache.input: made[cache.output] for cache in trace.caches}
-        found.append(made["logits"][0, -1])
-        fed, past = [int(token)], total
-    return np.array(found)
+    caches = {cache.input: cache.output for cache in trace.caches}
+    rows = len(PROMPT) + COUNT
+    tokens, scores = greedy(session_of(model, rewrite=True), PROMPT, len(trace.tokens), caches, rows, given)
+    assert tokens == trace.tokens
+    return np.array(scores)

@@ -8,7 +8,7 @@ import pytest
 
 import kvviz
 from kvviz.smollm2 import FORMS, convert
-from tests.ort_session import session_of
+from tests.ort_session import greedy, session_of
 from tests.smollm2.llama import Llama
 
 PROMPT = [11, 200, 45, 46, 45, 120, 7]
@@ -19,25 +19,8 @@ forms = pytest.mark.parametrize("form", FORMS)
 def greedy_in_onnxruntime(model: Path, prompt: list[int], count: int) -> tuple[list[int], list[np.ndarray]]:
     """Tokens and scores of a greedy decode by onnxruntime, one thread."""
     session = session_of(model, rewrite=True)
-    inputs = {value.name: value for value in session.get_inputs()}
-    names = [value.name for value in session.get_outputs()]
-    past = {n: np.zeros((1, v.shape[1], 0, v.shape[3]), np.float32) for n, v in inputs.items() if n.startswith("past")}
-    tokens, scores = list(prompt), []
-    fresh, held = tokens, 0
-    for _ in range(count):
-        feeds = {
-            "input_ids": np.array([fresh]),
-            "attention_mask": np.ones((1, len(tokens)), np.int64),
-            "position_ids": np.arange(held, len(tokens))[None],
-        }
-        given = {name: value for name, value in feeds.items() if name in inputs}
-        found = dict(zip(names, session.run(None, {**given, **past})))
-        scores.append(found["logits"][0, -1])
-        past = {name: found[name.replace("past_key_values", "present")] for name in past}
-        held = len(tokens)
-        fresh = [int(scores[-1].argmax())]
-        tokens.append(fresh[0])
-    return tokens[len(prompt) :], scores
+    pasts = [value.name for value in session.get_inputs() if value.name.startswith("past")]
+    return greedy(session, prompt, count, {name: name.replace("past_key_values", "present") for name in pasts})
 
 
 @forms
