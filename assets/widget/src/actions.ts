@@ -167,10 +167,7 @@ export function breakpointFor(store: Store): { kind: string; value: string | num
 export interface Action { id: string; title: string; keys: string[]; run(): void }
 
 /** Commands on parts of the page rather than on the trace. */
-export interface Places {
-  search(): void; help(): void; breakpoints(): void; palette(): void; goto(): void; fit(): void; full(): void;
-  wasBack(): void; wasForward(): void; close(): void; nextHit(by: 1 | -1): void; walk(by: 1 | -1): void; choose(): void;
-}
+export type Places = Record<"search" | "help" | "breakpoints" | "palette" | "goto" | "fit" | "full" | "wasBack" | "wasForward" | "close" | "choose", () => void> & Record<"nextHit" | "walk", (by: 1 | -1) => void>;
 
 export function action(id: string, title: string, keys: string, run: () => void): Action {
   return { id, title, keys: keys ? keys.split(" ").map((key) => KEYS[key] ?? key) : [], run };

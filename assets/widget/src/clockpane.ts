@@ -46,7 +46,11 @@ function paintBase(brush: CanvasRenderingContext2D, inks: Inks, c: Clock, v: Clo
 /** Draw what depends on the cursor. `lit`: storages that are chosen or touched; `now`: the time of the cursor. */
 function paintOver(brush: CanvasRenderingContext2D, inks: Inks, c: Clock, v: ClockView, lit: ReadonlySet<number>, chosen: Bar | null, now: number): void {
   c.lanes.forEach((lane, i) => {
-    if (lane.held) write(brush, inks, "ink", heldText(lane.held, now), 0, v.boxes[i].top + 6, v.width, v.width);
+    if (lane.held) {
+      const { room, banks, most } = lane.held;
+      const of = room ? ` of ${bytes(room)}${banks > 1 ? ` in ${banks} banks` : ""}` : "";
+      write(brush, inks, "ink", `held ${bytes(heldAt(lane.held, now))}, at most ${bytes(most)}${of}`, 0, v.boxes[i].top + 6, v.width, v.width);
+    }
     for (const bar of lane.bars) {
       const alive = (bar.kind === "op" ? bar.start < now : bar.start <= now) && bar.end >= now;
       if (bar.kind === "run" || bar.end < v.from || bar.start > v.to || !(alive || bar === chosen)) continue;
@@ -57,11 +61,6 @@ function paintOver(brush: CanvasRenderingContext2D, inks: Inks, c: Clock, v: Clo
     }
   });
   for (const move of c.moves) if (move.at >= v.from && move.at <= v.to && (lit.has(move.from) || lit.has(move.to))) arrow(brush, inks, c, v, move, true);
-}
-
-function heldText(held: Held, now: number): string {
-  const room = held.room ? ` of ${bytes(held.room)}${held.banks > 1 ? ` in ${held.banks} banks` : ""}` : "";
-  return `held ${bytes(heldAt(held, now))}, at most ${bytes(held.most)}${room}`;
 }
 
 /** The curve of bytes held in a space. */

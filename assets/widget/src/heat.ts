@@ -220,6 +220,7 @@ export class Occupancy {
   readonly root: HTMLElement;
   #canvas = el("canvas", { "data-kv": "occupancy" });
   #shown: History | null = null;
+  #drawn: unknown[] = []; // what the picture depends on: pointing at rows draws nothing anew
   #pitch = 1;
 
   constructor(go: (run: number, drag: boolean) => void, point: (run: number, row: number) => void, signal: AbortSignal) {
@@ -234,7 +235,10 @@ export class Occupancy {
 
   draw(history: History, inks: Inks): void {
     this.#shown = history;
-    const { d, run, axis, room, moved } = history;
+    const { d, stream, run, axis, room, moved } = history;
+    const now = [d, inks, stream, run, axis.first, axis.rows, axis.width, room];
+    if (now.every((each, i) => each === this.#drawn[i])) return;
+    this.#drawn = now;
     const n = d.runs.length;
     this.#pitch = Math.min(d.owners ? OWNED : LINE, room / n);
     const high = Math.max(1, Math.ceil(n * this.#pitch));

@@ -307,7 +307,7 @@ class TotalsPane implements View {
       this.#sorted = now;
       show(now);
       this.#rows.clear();
-      this.#show(this.#run);
+      this.#show(this.#run, false);
     }, signal);
     host.append(this.#about, this.#rows.root);
     onHit(this.#rows.root, "run-row", (row) => store.toRun(Number(row.dataset.id)), signal);
@@ -331,12 +331,12 @@ class TotalsPane implements View {
     this.#show(run);
   }
 
-  #show(run: number): void {
+  #show(run: number, follow = true): void {
     const { runs } = this.store.t.p;
     const key = (head: string, at: number) => (head === "run" ? at : head === "token" ? runs[at].text.trim() : runs[at][head as "steps"]);
     this.#order = this.#sorted ? sorted(runs.length, this.#sorted, key) : runs.map((_, at) => at);
     const at = this.#order.indexOf(run);
-    this.#rows.show(runs.length, at, at);
+    this.#rows.show(runs.length, at, follow ? at : null);
   }
 
   #row(place: number): HTMLElement {

@@ -155,11 +155,6 @@ function word(t: Trace, text: string): Test {
   return (step) => tests.some((test) => test(step));
 }
 
-/** `1x4`, `1, 4` or `[1,4]` as a shape. */
-function asShape(text: string): string {
-  return `[${text.replaceAll(" ", "").replace(/^\[/, "").replace(/\]$/, "").replaceAll("x", ",")}]`;
-}
-
 /** Whether a text consists of these pieces in order, with anything between. */
 function fits(pieces: string[], text: string): boolean {
   const first = pieces[0];
@@ -177,7 +172,8 @@ function fits(pieces: string[], text: string): boolean {
 
 function matcher(table: QueryTable, field: string, sign: string, value: string): (text: string) => boolean {
   let wanted = value.toLowerCase();
-  if (field === "shape") wanted = asShape(wanted);
+  // `1x4`, `1, 4` or `[1,4]`
+  if (field === "shape") wanted = `[${wanted.replaceAll(" ", "").replace(/^\[/, "").replace(/\]$/, "").replaceAll("x", ",")}]`;
   if (wanted.includes("*")) {
     const pieces = wanted.split("*");
     return (text) => fits(pieces, text.toLowerCase());
