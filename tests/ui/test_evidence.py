@@ -8,6 +8,7 @@ import pytest
 from playwright.sync_api import Locator, expect
 
 import kvviz
+from kvviz.report.finding import Finding
 from kvviz.trace.units import size
 from tests.ui.conftest import OpenNotebook, Show
 from tests.ui.graphpage import GraphPage
@@ -25,7 +26,7 @@ def finding(graph: GraphPage, number: int) -> Locator:
     return graph.root.locator(f'[data-kv="finding"][data-id="{number}"]')
 
 
-def frame(graph: GraphPage, trace: kvviz.Trace, kind: str) -> kvviz.Finding:
+def frame(graph: GraphPage, trace: kvviz.Trace, kind: str) -> Finding:
     """Choose the first finding of a kind, unless the page has opened on it."""
     number, one = next((i, one) for i, one in enumerate(kvviz.findings(trace)) if one.kind == kind)
     if finding(graph, number).get_attribute("aria-expanded") != "true":

@@ -108,8 +108,8 @@ def test_setting_the_lane_shows_it_at_the_same_op(debugger: Debugger) -> None:
     assert (debugger.lane, debugger.cursor, debugger.main) == (0, 11, 1)
     assert debugger.trace.policy.name == "ideal"
     # and what runs or is looked up now is of that lane
-    step = next(s for s in debugger.trace.steps if s.op_type == "Softmax")
-    (answer,) = ask(debugger, do="value", id=3, step=step.index, value=step.outputs[0])
+    softmax = next(s for s in debugger.trace.steps if s.op_type == "Softmax")
+    (answer,) = ask(debugger, do="value", id=3, step=softmax.index, value=softmax.outputs[0])
     assert np.allclose(np.sum(answer["rows"], axis=1), 1, atol=1e-5)
 
 
