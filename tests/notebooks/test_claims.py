@@ -36,11 +36,8 @@ def text(number: str) -> str:
     [("concat", "`Concat`"), ("attention_24", "`Attention` of opset 24"), ("gqa", "`GroupQueryAttention`")],
 )
 def test_with_room_the_caches_copy_nothing_and_the_graph_what_the_summary_says(form: str, op: str) -> None:
-    # given
     said = re.search(rf"([\d,]+) B (?:in all )?with {re.escape(op)}", text("05"))
-    # when
     trace = kvviz.decode(kvviz.load(STORYTELLER / form / "model.onnx"), max_new_tokens=45, kv_capacity=64, **STORY)
-    # then
     assert sum(run.bytes_copied for cache in trace.caches for run in cache.runs) == 0
     assert said and trace.bytes_copied == int(said[1].replace(",", ""))
 
@@ -56,15 +53,12 @@ def test_a_reshape_writes_every_row_out_for_every_query_head(form: str, rows: in
 
 
 def test_least_live_has_the_second_highest_peak_and_without_the_pool_one_of_two() -> None:
-    # given
     graph = kvviz.load(STORYTELLER / "concat" / "model.onnx")
     orders = ["model", "rten", "onnxruntime", "depth_first", "least_live"]
     bare = replace(kvviz.policies.rten, name="bare", pool=None)
     story = {**STORY, "max_new_tokens": 4}
-    # when
     pooled = kvviz.compare(graph, policies=["rten"], schedules=orders, **story)
     without = kvviz.compare(graph, policies=[bare], schedules=orders, **story)
-    # then
     assert sorted(pooled, key=lambda row: -row.peak)[1].name == "rten (least-live order)"
     low, high = sorted({row.above_weights for row in without})
     assert list(without)[4].above_weights == high

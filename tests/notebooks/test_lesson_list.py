@@ -4,7 +4,6 @@ import re
 from pathlib import Path
 
 import nbformat
-import pytest
 
 from kvviz.lessons.questions.by_number import all_numbers
 
@@ -26,19 +25,12 @@ def section(lesson: str, number: str) -> str:
     return "\n".join(found)
 
 
-def test_there_are_twenty_questions() -> None:
+def test_each_question_of_the_list_is_asked_in_its_section() -> None:
     assert [int(number) for number, *_ in QUESTIONS] == list(range(1, 21))
-
-
-@pytest.mark.parametrize(
-    ("number", "asked", "lesson", "first", "last", "checks"), QUESTIONS, ids=lambda text: str(text)[:24]
-)
-def test_a_question_of_the_list_is_asked_in_its_section(
-    number: str, asked: str, lesson: str, first: str, last: str, checks: str
-) -> None:
-    text = "\n".join(section(lesson, str(place)) for place in range(int(first), int(last or first) + 1))
-    for check in checks.split("<br>"):
-        assert "ask(" in text and check in text, f"{number}, {asked!r}: {check!r} is not in these sections of {lesson}"
+    for number, asked, lesson, first, last, checks in QUESTIONS:
+        text = "\n".join(section(lesson, str(place)) for place in range(int(first), int(last or first) + 1))
+        for check in checks.split("<br>"):
+            assert "ask(" in text and check in text, f"{number}, {asked!r}: {check!r} is not there in {lesson}"
 
 
 def links(text: str) -> set[str]:

@@ -46,7 +46,7 @@ def debuggers(notebook: NotebookNode) -> Iterator[tuple[str, NotebookNode]]:
             yield view["model_id"], output
 
 
-# The two that may be told with a beginning of one's own. As they are, a page and a test of each lesson run them.
+# The two that may be told with a beginning of one's own.
 CHANGED = {
     "00_quickstart": ("a brave owl named rosa .", "a quiet fox named tess ."),
     "01_what_is_a_kv_cache": ('animal, name = "owl", "rosa"', 'animal, name = "cat", "ada"'),
@@ -75,7 +75,6 @@ def test_it_runs_from_top_to_bottom(
     assert changed[1] in "".join(cell.source for cell in notebook.cells)
     notebook.cells.append(nbformat.v4.new_code_cell(QUESTIONS))
     done = NotebookClient(notebook, timeout=180, kernel_name="python3", resources=here).execute()
-    # then
     asked = int(done.cells.pop().outputs[-1].text.split()[0])
     assert asked >= 3, "a lesson asks three questions at least"
     assert [output for cell in code_cells(done) for output in cell.outputs if output.output_type == "error"] == []
@@ -107,10 +106,7 @@ def test_each_debugger_shows_a_picture_where_no_kernel_or_no_trust_is(path: Path
         pages = [data[VIEW]["model_id"] for data in shown if VIEW in data]
         for model in {model for model, _ in debuggers(notebook)} & set(pages):
             assert still, f"widget {model} has no still picture, and no table"
-
-
-@every_notebook
-def test_each_chart_has_a_text_for_those_who_cannot_see_it(path: Path) -> None:
+    # each chart has a text for those who cannot see it
     outputs = [output for cell in code_cells(read(path)) for output in cell.outputs if "data" in output]
     for output in outputs:
         html = "".join(output.data.get("text/html", ""))
@@ -120,41 +116,22 @@ def test_each_chart_has_a_text_for_those_who_cannot_see_it(path: Path) -> None:
 
 
 @every_notebook
-def test_each_debugger_was_saved_so_that_a_trusted_notebook_shows_it_live(path: Path) -> None:
+def test_it_is_small_enough_to_open_and_its_code_to_read_in_a_lesson(path: Path) -> None:
     notebook = read(path)
-    shown = {model for model, _ in debuggers(notebook)}
-    assert shown <= models(notebook).keys()
-
-
-@every_notebook
-def test_no_output_is_an_object_that_cannot_show_itself(path: Path) -> None:
-    texts = ["".join(o.get("data", {}).get("text/plain", "")) for cell in code_cells(read(path)) for o in cell.outputs]
-    assert [text for text in texts if re.search(r" at 0x[0-9a-f]+>|^\w+\(\w+=", text)] == []
-
-
-@every_notebook
-def test_it_is_small_enough_to_open_and_to_diff(path: Path) -> None:
+    # each debugger was saved, so that a trusted notebook shows it live; each live page holds all its parts
+    shown, saved = [model for model, _ in debuggers(notebook)], models(notebook)
+    assert set(shown) <= saved.keys()
+    assert len([model for model in shown if "question" not in saved[model]["state"]]) <= 3
     assert path.stat().st_size < 1_500_000
-    state = models(read(path))
-    pages = [model for model, _ in debuggers(read(path)) if "question" not in state[model]["state"]]
-    assert len(pages) <= 3, "each live page holds all its parts"
-
-
-@every_notebook
-def test_its_code_is_short_enough_to_read_in_a_lesson(path: Path) -> None:
-    assert sum(len(cell.source.splitlines()) for cell in code_cells(read(path))) <= 200
-
-
-@every_notebook
-def test_its_links_lead_to_notebooks_that_are_there(path: Path) -> None:
-    text = "".join(cell.source for cell in read(path).cells if cell.cell_type == "markdown")
+    assert sum(len(cell.source.splitlines()) for cell in code_cells(notebook)) <= 200
+    # no output is an object that cannot show itself
+    texts = ["".join(o.get("data", {}).get("text/plain", "")) for cell in code_cells(notebook) for o in cell.outputs]
+    assert [text for text in texts if re.search(r" at 0x[0-9a-f]+>|^\w+\(\w+=", text)] == []
+    # its links lead to notebooks that are there
+    text = "".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
     links = set(re.findall(r"\]\(([^):]+\.ipynb)\)", text))
     assert links, "it leads nowhere"
     assert {link for link in links if not (path.parent / link).exists()} == set()
-
-
-def test_the_first_notebook_shows_a_debugger() -> None:
-    assert list(debuggers(read(ROOT / "notebooks" / "00_quickstart.ipynb")))
 
 
 def test_without_the_real_model_its_notebook_says_in_one_line_how_to_make_it(tmp_path: Path) -> None:

@@ -61,12 +61,9 @@ def in_onnxruntime(proto: onnx.ModelProto, prompt: list[int], count: int, rows: 
 
 @pytest.mark.parametrize("rows", [96, 48, 13])
 def test_a_circular_cache_of_any_size_tells_what_onnxruntime_tells(rows: int) -> None:
-    # given
     reference = np.load(FORM / "ref.npz")
     prompt, truth = reference["prompt"].ravel().tolist(), reference["tokens"][:73].tolist()
-    # when
     trace = kvviz.decode(kvviz.load(circular(MODEL, rows)), prompt, 73, progress=False, poison=True)
-    # then
     assert trace.tokens == in_onnxruntime(circular(MODEL, rows, weights=False), prompt, 73, rows)
     assert (trace.tokens == truth) == (rows == 96)
     assert not any(run.bytes_copied for cache in trace.caches for run in cache.runs)
@@ -82,9 +79,7 @@ def test_the_lost_row_of_the_animal_and_no_other_brings_the_animal_back() -> Non
     whole = kvviz.decode(graph, **told)
     small = kvviz.decode(kvviz.load(circular(MODEL, 48)), **told)
     run = next(i for i, (have, want) in enumerate(zip(small.tokens, truth)) if have != want)
-    # when
     said = RowTest(whole).put_back(small, run)
-    # then
     assert vocabulary[small.tokens[run]] != vocabulary[truth[run]] == "owl"
     assert [position for position, found in said.items() if found.argmax() == truth[run]] == [9]
     assert whole.words is not None and whole.words[9] == "owl"

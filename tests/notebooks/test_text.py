@@ -48,10 +48,7 @@ def test_each_figure_in_its_text_is_one_that_its_cells_show(path: Path) -> None:
     figures = {figure for cell in cells(path, "markdown") for figure in NUMBER.findall(prose(cell))}
     missing = {figure for figure in figures if not re.search(rf"(?<![\d.,]){re.escape(figure)}(?!\d)", told)}
     assert missing <= ELSEWHERE.get(path.stem, set())
-
-
-@every_notebook
-def test_nothing_that_it_prints_of_its_own_claims_is_false(path: Path) -> None:
+    # nothing that it prints of its own claims is false
     outputs = [out for cell in cells(path, "code") for out in cell.outputs]
     assert not re.search(r"\bFalse\b", "\n".join(str(out.get("text", "")) for out in outputs))
 
@@ -79,10 +76,7 @@ def test_a_section_shows_what_it_announces_before_a_part_of_it_begins(path: Path
         begins = cell.cell_type == "markdown" and re.search(r"^## \d", cell.source, re.M)
         # then no heading stands between it and its first code
         assert not begins or not following.source.startswith("#"), following.source.split("\n")[0]
-
-
-@every_notebook
-def test_numbered_sections_are_in_order(path: Path) -> None:
+    # numbered sections are in order
     text = "\n".join(cell.source for cell in cells(path, "markdown"))
     numbers = [int(number) for number in re.findall(r"^## (\d+)\.", text, re.M)]
     assert numbers == list(range(1, len(numbers) + 1))

@@ -17,20 +17,6 @@ MODELS = ROOT / "assets" / "models"
 AFTER = "## 3."
 
 
-def diagnosed(folder: Path, model: str, dims: dict[str, int], prompt: list[int] | None) -> NotebookNode:
-    """The notebook, run on another model up to the end of its own diagnosis."""
-    notebook = nbformat.read(NOTEBOOK, as_version=4)
-    end = next(i for i, cell in enumerate(notebook.cells) if cell.source.startswith(AFTER))
-    notebook.cells = notebook.cells[:end]
-    settings = next(cell for cell in notebook.cells if cell.cell_type == "code")
-    changes = {"MODEL": f"Path({str(MODELS / model / 'model.onnx')!r})", "DIMS": repr(dims), "PROMPT": repr(prompt)}
-    for name, value in changes.items():
-        settings.source, count = re.subn(rf"^{name} = .*$", f"{name} = {value}", settings.source, flags=re.M)
-        assert count == 1, f"the first cell no longer sets {name}"
-    resources = {"metadata": {"path": str(folder)}}
-    return NotebookClient(notebook, timeout=300, kernel_name="python3", resources=resources).execute()
-
-
 def printed(cell: NotebookNode) -> str:
     return "".join(output.text for output in cell.outputs if output.output_type == "stream")
 
@@ -44,17 +30,21 @@ def printed(cell: NotebookNode) -> str:
     ids=["a merged decoder", "no decoder"],
 )
 def test_it_diagnoses_another_model(
-    model: str,
-    dims: dict[str, int],
-    prompt: list[int] | None,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    model: str, dims: dict[str, int], prompt: list[int] | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # given
     for name, value in isolated(tmp_path / "home").items():
         monkeypatch.setenv(name, value)
-    # when
-    done = diagnosed(tmp_path, model, dims, prompt)
+    # given the notebook up to the end of its own diagnosis, with another model
+    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    end = next(i for i, cell in enumerate(notebook.cells) if cell.source.startswith(AFTER))
+    notebook.cells = notebook.cells[:end]
+    settings = next(cell for cell in notebook.cells if cell.cell_type == "code")
+    changes = {"MODEL": f"Path({str(MODELS / model / 'model.onnx')!r})", "DIMS": repr(dims), "PROMPT": repr(prompt)}
+    for name, value in changes.items():
+        settings.source, count = re.subn(rf"^{name} = .*$", f"{name} = {value}", settings.source, flags=re.M)
+        assert count == 1, f"the first cell no longer sets {name}"
+    resources = {"metadata": {"path": str(tmp_path)}}
+    done = NotebookClient(notebook, timeout=300, kernel_name="python3", resources=resources).execute()
     # then no cell raised, and no command line failed
     calls = [cell for cell in done.cells if cell.cell_type == "code" and "{cli} " in cell.source]
     failed = [cell.source for cell in calls if re.search(r"^(kvviz: |Traceback|usage: )", printed(cell), re.M)]

@@ -40,20 +40,10 @@ class CachePage(Shown):
             re.compile(rf"(after|in) {told}(:|$)")
         )
 
-    def place(self, row: int, rows: int, head: int = 0) -> tuple[float, float]:
-        """Where a cell is in the heat map."""
-        wide = self.kv("heat").evaluate("(canvas) => canvas.clientWidth") - LEFT - 2
-        top = int(self.kv("heat").get_attribute("data-top") or 0)
-        return LEFT + (row + 0.5) / rows * wide, top + (head + 0.5) * PITCH
-
     def point(self, row: int, rows: int, head: int = 0) -> str:
         """What is told of a cell that is pointed at."""
-        x, y = self.place(row, rows, head)
-        self.kv("heat").hover(position={"x": x, "y": y})
+        wide = self.kv("heat").evaluate("(canvas) => canvas.clientWidth") - LEFT - 2
+        top = int(self.kv("heat").get_attribute("data-top") or 0)
+        self.kv("heat").hover(position={"x": LEFT + (row + 0.5) / rows * wide, "y": top + (head + 0.5) * PITCH})
         expect(self.kv("cache-tip")).to_contain_text(f"position {row}, head {head}:")
         return self.kv("cache-tip").inner_text()
-
-    def states(self) -> dict[str, int]:
-        """Rows of each state, as the legend tells them."""
-        read = "(all) => all.map((item) => [item.dataset.id, item.querySelector('b').textContent])"
-        return {state: int(text.replace(",", "")) for state, text in self.kv("cache-state").evaluate_all(read)}

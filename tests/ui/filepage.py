@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -54,9 +53,6 @@ class FilePage(Shown):
         self.page.on("console", lambda m: self.complaints.append(m.text) if m.type == "error" else None)
         self.page.goto(file.as_uri() + address)
         expect(self.kv("sentence")).to_be_visible()
-
-    def expect_address(self, text: str) -> None:
-        expect(self.page).to_have_url(re.compile(re.escape(text) + "$"))
 
     def drag_timeline(self, start: float, end: float) -> None:
         """Choose a range of the timeline, in shares of its width."""

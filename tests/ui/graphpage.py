@@ -60,13 +60,10 @@ class GraphPage(FilePage):
                 found.append(self.kv("graph-node").nth(number))
         return found
 
-    def labels(self, kv: str) -> list[str]:
-        """What elements of a kind are called."""
-        found: list[str] = self.kv(kv).evaluate_all("(all) => all.map((one) => one.ariaLabel ?? '')")
-        return found
-
     def heads(self) -> list[str]:
-        return [*self.labels("card"), *self.labels("block")]
+        """What cards and blocks are called."""
+        labels = "(all) => all.map((one) => one.ariaLabel ?? '')"
+        return [label for kind in ("card", "block") for label in self.kv(kind).evaluate_all(labels)]
 
     def pixel(self, node: Locator) -> list[int]:
         """Colour of the canvas inside the left edge of a node's box."""

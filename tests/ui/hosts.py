@@ -67,15 +67,9 @@ DARK: dict[str, Host] = {
         'class="vscode-dark" data-vscode-theme-kind="vscode-dark"',
         JUPYTER_LIGHT,  # the output itself is transparent
     ),
-    "vscode_high_contrast": Host(
-        'style="--vscode-editor-background: #000; --vscode-editor-foreground: #fff"',
-        'class="vscode-high-contrast" data-vscode-theme-kind="vscode-high-contrast"',
-        JUPYTER_LIGHT,
-    ),
     "marimo": Host(
         body='class="dark dark-theme" data-theme="dark"', sheet=painted("#181c1a", "#eee", JUPYTER_LIGHT), shadow=True
     ),
-    "furo": Host(body='data-theme="dark"', sheet=painted("#131416", "#cfd0d0")),
     "book": Host('data-theme="dark" data-mode="dark"', sheet=painted("#121212", "#ced6dd")),
     "colab": Host('theme="dark"'),
     "unmarked": Host(sheet=painted("transparent", "#ccc", "html { background: oklch(0.2 0 0) }")),
@@ -89,13 +83,7 @@ LIGHT: dict[str, Host] = {
         'style="--vscode-editor-background: #fdf6e3; --vscode-editor-foreground: #333"',
         'class="vscode-light" data-vscode-theme-kind="vscode-light"',
     ),
-    "vscode_high_contrast": Host(
-        'style="--vscode-editor-background: #fff; --vscode-editor-foreground: #292929"',
-        'class="vscode-high-contrast-light vscode-high-contrast" data-vscode-theme-kind="vscode-high-contrast-light"',
-    ),
     "marimo": Host(body='class="light light-theme" data-theme="light"', sheet=JUPYTER_LIGHT, shadow=True),
-    "furo": Host(body='data-theme="light"', sheet=painted("#fff", "#000")),
-    "rtd": Host('class="writer"', sheet=painted("#fcfcfc", "#404040")),
     "unmarked": Host(),
     "class_names_of_rules": Host(body='class="bg-white dark:bg-black"', sheet=painted("#fff", "#000")),
 }

@@ -5,8 +5,6 @@ Judged by the processor time of the page's main thread. A slow or busy machine t
 
 from __future__ import annotations
 
-import statistics
-
 from playwright.sync_api import CDPSession, Locator
 
 # Most drawings that a move may cost: one of a step, and one of a drag, which must not get ahead of the page.
@@ -48,24 +46,9 @@ PRESS_KEYS = """async (root, count) => {
   }
   return times;
 }"""
-# Drag the step slider over the whole recording, a move in every frame. Returns ms from frame to frame.
+# Drag a slider over all that it reaches, a move in every frame. Returns ms from frame to frame.
 DRAG_STEPS = """async (root, count) => {
   const slider = root.querySelector('[data-kv="step-slider"]');
-  const last = Number(slider.max);
-  const times = [];
-  let then = await new Promise((next) => requestAnimationFrame(next));
-  for (let i = 1; i <= count; i++) {
-    slider.value = String(Math.round((i / count) * last));
-    slider.dispatchEvent(new Event("input", { bubbles: true }));
-    const now = await new Promise((next) => requestAnimationFrame(next));
-    times.push(now - then);
-    then = now;
-  }
-  return times;
-}"""
-# Drag the decode slider over all runs, a move in every frame. Returns ms from frame to frame.
-DRAG_RUNS = """async (root, count) => {
-  const slider = root.querySelector('[data-kv="decode-slider"]');
   const times = [];
   let then = await new Promise((next) => requestAnimationFrame(next));
   for (let i = 1; i <= count; i++) {
@@ -77,20 +60,21 @@ DRAG_RUNS = """async (root, count) => {
   }
   return times;
 }"""
+DRAG_RUNS = DRAG_STEPS.replace("step-slider", "decode-slider")
 
 
-def cost_of(root: Locator, script: str, moves: int) -> float:
+def cost_of(root: Locator, script: str, moves: int, drawing: str = DRAWING, frames: int = FRAMES) -> float:
     """Drawings that each of so many moves costs."""
     session = root.page.context.new_cdp_session(root.page)
     session.send("Performance.enable", {"timeDomain": "threadTicks"})
     start = _main_thread(session)
-    root.evaluate(DRAWING, FRAMES)
+    root.evaluate(drawing, frames)
     middle = _main_thread(session)
-    waited = root.evaluate(script, moves)
+    root.evaluate(script, moves)
     spent = [(now - then) / moves for now, then in zip(_main_thread(session), middle, strict=True)]
-    unit = (middle[0] - start[0]) / FRAMES
+    unit = (middle[0] - start[0]) / frames
     told = ", ".join(f"{part.removesuffix('Duration')} {ms:.1f}" for part, ms in zip(PARTS, spent, strict=True))
-    print(f"ms a move: {told}; a drawing {unit:.1f}; waited {statistics.median(waited):.1f} (median)")
+    print(f"ms a move: {told}; a drawing {unit:.1f}")
     return spent[0] / unit
 
 
@@ -139,16 +123,3 @@ SWING = """async (root, frames) => {
   }
   send("pointerup", 0, 0, 0);
 }"""
-
-
-def pan_cost(root: Locator, frames: int = 90) -> float:
-    """Drawings of plain boxes that a frame of panning the graph costs."""
-    session = root.page.context.new_cdp_session(root.page)
-    session.send("Performance.enable", {"timeDomain": "threadTicks"})
-    at = [_main_thread(session)[0]]
-    for script in (BOXES, SWING):
-        root.evaluate(script, frames)
-        at.append(_main_thread(session)[0])
-    unit, spent = (at[1] - at[0]) / frames, (at[2] - at[1]) / frames
-    print(f"ms a frame of panning: {spent:.1f}; of plain boxes {unit:.1f}")
-    return spent / unit

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
-from playwright.sync_api import Browser, ConsoleMessage, Locator, Page, Request, Route
+from playwright.sync_api import Browser, ConsoleMessage, Page, Request, Route
 
 from tests.ui.server import Jupyter
 
@@ -120,19 +120,15 @@ class NotebookPage:
             If a cell raised; the message holds its traceback.
         """
         self.page.evaluate(RUN_ALL, seconds * 1000)
-        errors = self.errors()
+        shown = [output for cell in self.outputs() for output in cell if output["output_type"] == "error"]
+        plain = re.compile(r"\x1b\[[0-9;]*m")
+        errors = [plain.sub("", "\n".join(output["traceback"])) for output in shown]
         assert not errors, "\n".join(errors)
 
     def outputs(self) -> list[list[dict[str, Any]]]:
         """Outputs of each cell as the notebook file would hold them."""
         cells: list[list[dict[str, Any]]] = self.page.evaluate(OUTPUTS)
         return cells
-
-    def errors(self) -> list[str]:
-        """Tracebacks that cells show, without their colours."""
-        plain = re.compile(r"\x1b\[[0-9;]*m")
-        shown = [output for cell in self.outputs() for output in cell if output["output_type"] == "error"]
-        return [plain.sub("", "\n".join(output["traceback"])) for output in shown]
 
     def python(self, expression: str) -> Any:
         """Value of a Python expression in the notebook's kernel, through JSON.
@@ -158,16 +154,10 @@ class NotebookPage:
             self.page.wait_for_selector(f'body[data-jp-theme-light="{wanted}"]', state="attached")
         self.page.wait_for_selector(SPLASH, state="detached")
 
-    def kv(self, name: str) -> Locator:
-        """The parts of the debugger that carry ``data-kv="name"``."""
-        return self.page.locator(f'[data-kv="{name}"]')
-
-    def screenshot(self, name: str, of: Locator | None = None) -> Path:
-        """Write test-results/NAME.png, of the page or of one part."""
+    def screenshot(self, name: str) -> None:
+        """Write test-results/NAME.png."""
         RESULTS.mkdir(exist_ok=True)
-        path = RESULTS / f"{name}.png"
-        (of or self.page).screenshot(path=path)
-        return path
+        self.page.screenshot(path=RESULTS / f"{name}.png")
 
     def check(self) -> None:
         """Fail if the page asked for something outside or complained since the last check."""

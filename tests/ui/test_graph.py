@@ -14,7 +14,7 @@ import kvviz
 from tests.engine.graphs import graph_of
 from tests.ui.conftest import Show
 from tests.ui.graphpage import GraphPage
-from tests.ui.pace import PAN, pan_cost
+from tests.ui.pace import BOXES, PAN, SWING, cost_of
 
 pytestmark = pytest.mark.ui
 
@@ -170,6 +170,6 @@ def test_thousands_of_ops_unfolded_pan_as_quickly_as_plain_boxes(show: Show, fil
     graph.kv("unfold").click()
     expect(graph.kv("graph-node")).to_have_count(length)
     for _ in range(2):
-        assert pan_cost(graph.root) < PAN
+        assert cost_of(graph.root, SWING, 90, BOXES, 90) < PAN
         for _ in range(4):
             graph.kv("zoom-out").click()

@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, Page, expect
 
 import kvviz
 from kvviz.view.export import to_html
-from tests.ui.hosts import DARK, LIGHT, SPHINX, Host, bare, page
+from tests.ui.hosts import DARK, LIGHT, SPHINX, bare, page
 
 pytestmark = pytest.mark.ui
 
@@ -84,32 +84,32 @@ TO_LIGHT = {
 }
 
 
+# Whose colours are used, and the pane's: marimo has Jupyter's variables, but not those of its own theme.
+OF_DARK = {
+    "jupyterlab": ("notebook", "rgb(17, 17, 17)"),
+    "vscode": ("vscode", "rgb(0, 43, 54)"),
+    "marimo": ("page", "rgb(29, 35, 43)"),
+}
+
+
 @pytest.mark.parametrize("name", DARK)
 def test_a_dark_host_gets_the_dark_look_whatever_the_system_prefers_until_it_changes_its_theme(
     show: Show, file: str, name: str
 ) -> None:
     shown = show(page(file, DARK[name]), prefers="light")
     check_look(shown, "dark")
+    root = shown.locator(".kvviz")
+    if name in OF_DARK:
+        color = root.locator(".kv-app").first.evaluate("(app) => getComputedStyle(app).backgroundColor")
+        assert (root.get_attribute("data-host"), color) == OF_DARK[name]
     if name in TO_LIGHT:
         shown.evaluate(TO_LIGHT[name])
-        expect(shown.locator(".kvviz")).to_have_attribute("data-theme", "light")
+        expect(root).to_have_attribute("data-theme", "light")
 
 
 @pytest.mark.parametrize("name", LIGHT)
 def test_a_light_host_gets_the_light_look_whatever_the_system_prefers(show: Show, file: str, name: str) -> None:
     check_look(show(page(file, LIGHT[name]), prefers="dark"), "light")
-
-
-def test_colours_of_the_host_are_used_where_they_are_its_own(show: Show, file: str) -> None:
-    def pane(host: Host) -> tuple[str, str]:
-        root = show(page(file, host)).locator(".kvviz")
-        color = root.locator(".kv-app").first.evaluate("(app) => getComputedStyle(app).backgroundColor")
-        return str(root.get_attribute("data-host")), color
-
-    assert pane(DARK["jupyterlab"]) == ("notebook", "rgb(17, 17, 17)")
-    assert pane(DARK["vscode"]) == ("vscode", "rgb(0, 43, 54)")
-    # marimo has Jupyter's variables, but not those of its own theme
-    assert pane(DARK["marimo"]) == ("page", "rgb(29, 35, 43)")
 
 
 def test_a_look_that_was_asked_for_stands_in_any_host(show: Show, file: str) -> None:

@@ -6,7 +6,6 @@ import re
 import xml.etree.ElementTree as ElementTree
 from io import BytesIO
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +13,7 @@ from playwright.sync_api import expect
 
 import kvviz
 from tests.ui.conftest import Show
+from tests.ui.filepage import FilePage
 
 pytestmark = pytest.mark.ui
 
@@ -26,7 +26,17 @@ def pixels(png: bytes) -> np.ndarray:
     return np.asarray(imread(BytesIO(png)))
 
 
-def test_the_page_and_python_write_the_same_markdown(show: Show, story: kvviz.Trace) -> None:
+def saved(page: FilePage, button: str, path: Path) -> Path:
+    """What the button of an open menu saves."""
+    with page.page.expect_download() as download:
+        page.kv(button).click()
+    download.value.save_as(path)
+    return path
+
+
+def test_the_page_and_python_write_the_same_markdown_to_copy_or_to_save(
+    show: Show, story: kvviz.Trace, tmp_path: Path
+) -> None:
     # given steps of every kind: missed with a fix, missed without, in place, a view, and the last one
     missed = kvviz.explain(story).missed
     fixed = next(m.step for m in missed if m.fix is not None)
@@ -44,31 +54,21 @@ def test_the_page_and_python_write_the_same_markdown(show: Show, story: kvviz.Tr
         expect(page.kv("share-said")).to_have_text("copied")
         assert page.copied() == story.to_markdown(step)
         page.page.keyboard.press("Escape")
-
-
-def test_without_permission_a_file_is_saved(show: Show, story: kvviz.Trace, tmp_path: Path) -> None:
-    page = show(story, "#step=100")
-    page.expect_step(100)
+    # without permission a file is saved
     page.page.evaluate("() => Object.defineProperty(navigator, 'clipboard', { value: undefined })")
+    page.goto(100)
     page.kv("share").first.click()
-    with page.page.expect_download() as saved:
-        page.kv("share-step-copy").click()
-    saved.value.save_as(tmp_path / "step.md")
-    assert (tmp_path / "step.md").read_text("utf-8") == story.to_markdown(100)
+    assert saved(page, "share-step-copy", tmp_path / "step.md").read_text("utf-8") == story.to_markdown(100)
     expect(page.kv("share-said")).to_contain_text("may not write to the clipboard")
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_a_picture_shows_what_the_page_shows(show: Show, story: kvviz.Trace, tmp_path: Path, theme: Any) -> None:
-    page = show(story, "#step=700", color_scheme=theme)
+def test_a_picture_shows_what_the_page_shows(show: Show, story: kvviz.Trace, tmp_path: Path) -> None:
+    page = show(story, "#step=700", color_scheme="dark")
     page.expect_step(700)
     app = page.root.locator(".kv-app")
     seen = pixels(app.screenshot())
     page.kv("share").first.click()
-    with page.page.expect_download() as saved:
-        page.kv("share-png-save").click()
-    saved.value.save_as(tmp_path / "page.png")
-    picture = pixels((tmp_path / "page.png").read_bytes())[::2, ::2, :3]
+    picture = pixels(saved(page, "share-png-save", tmp_path / "page.png").read_bytes())[::2, ::2, :3]
     # then it is drawn at twice the size, and little of it differs
     rows, columns = (min(a, b) for a, b in zip(seen.shape, picture.shape, strict=True) if min(a, b) > 4)
     assert abs(picture.shape[1] - seen.shape[1]) <= 2 and abs(picture.shape[0] - seen.shape[0]) <= 2
@@ -80,26 +80,9 @@ def test_a_picture_shows_what_the_page_shows(show: Show, story: kvviz.Trace, tmp
     assert 0.8 < ink[1] / ink[0] < 1.25
 
 
-def test_a_pane_is_saved_as_an_svg_with_all_that_it_needs(show: Show, story: kvviz.Trace, tmp_path: Path) -> None:
-    page = show(story, "#step=700")
-    # the menu of the pane itself knows which it is
-    page.root.locator('[data-kv="copy-pane"][data-id="graph"]').click()
-    with page.page.expect_download() as saved:
-        page.kv("share-svg-save").click()
-    saved.value.save_as(tmp_path / "graph.svg")
-    text = (tmp_path / "graph.svg").read_text("utf-8")
-    box = page.root.locator(".kv-graph").bounding_box()
-    root = ElementTree.fromstring(text)
-    assert box is not None and abs(float(root.attrib["width"]) - box["width"]) <= 1
-    assert "http://" not in text.replace("http://www.w3.org/", "")
-    # and a browser draws it
-    page.page.goto((tmp_path / "graph.svg").as_uri())
-    assert len(np.unique(pixels(page.page.screenshot()).reshape(-1, 4), axis=0)) > 20
-
-
-def test_an_address_leads_to_a_step_and_a_thing(show: Show, story: kvviz.Trace) -> None:
+def test_an_address_leads_to_a_step_and_a_thing_follows_and_can_be_copied(show: Show, story: kvviz.Trace) -> None:
     # a buffer
-    page = show(story, "#step=619&sel=B345")
+    page = show(story, "#step=619&sel=B345", permissions=MAY_COPY)
     page.expect_step(619)
     expect(page.root.locator(".kv-this")).to_contain_text("B345")
     # a node by name; somebody changes the address
@@ -111,17 +94,13 @@ def test_an_address_leads_to_a_step_and_a_thing(show: Show, story: kvviz.Trace) 
     page.page.evaluate("() => { location.hash = 'step=5&query=Concat' }")
     page.expect_step(5)
     expect(page.kv("query")).to_have_value("Concat")
-
-
-def test_the_address_follows_and_can_be_copied(show: Show, story: kvviz.Trace) -> None:
-    page = show(story, "#step=700", permissions=MAY_COPY)
-    page.expect_step(700)
+    # it follows a move, which is no page that Back would lead to
+    many = page.page.evaluate("() => history.length")
     page.root.focus()
     page.page.keyboard.press("n")
-    page.expect_step(701)
-    page.expect_address("#step=701")
-    # a move is no page that Back would lead to
-    assert page.page.evaluate("() => history.length") <= 2
+    page.expect_step(6)
+    expect(page.page).to_have_url(re.compile("#step=6&(.*&)?query=Concat$"))
+    assert page.page.evaluate("() => history.length") == many
     page.kv("share").first.click()
     page.kv("share-link").click()
     expect(page.kv("share-said")).to_have_text("copied")
@@ -139,37 +118,37 @@ def test_a_finding_and_the_drawer_are_part_of_the_address_and_of_a_saved_file(
     expect(page.page).to_have_url(re.compile(r"finding=\d+\.1&list=buffers$"))
     shown, step = framed.inner_text(), page.root.get_attribute("data-step")
     page.kv("share").first.click()
-    with page.page.expect_download() as saved:
-        page.kv("share-html").click()
-    saved.value.save_as(tmp_path / "again.html")
-    for again in (show(story, f"#{page.page.url.partition('#')[2]}"), show(tmp_path / "again.html")):
+    file = saved(page, "share-html", tmp_path / "again.html")
+    for again in (show(story, f"#{page.page.url.partition('#')[2]}"), show(file)):
         again.expect_step(int(step or -1))
         expect(again.kv("evidence-at")).to_have_text(shown)
         expect(again.root.locator('[data-kv="tab"][data-id="buffers"]')).to_have_attribute("aria-selected", "true")
 
 
-def test_rows_of_a_list_are_saved_as_a_table(show: Show, story: kvviz.Trace) -> None:
-    page = show(story, "#step=700")
+def test_every_pane_offers_a_picture_of_itself_and_rows_are_saved_as_a_table(
+    show: Show, story: kvviz.Trace, tmp_path: Path
+) -> None:
+    page = show(story, "#step=700", width=1500)
+    page.kv("open-map").click()
     page.root.locator('[role="tab"][data-id="steps"]').click()
     expect(page.root.locator('[data-kv="table-row"]').first).to_be_visible()
-    page.root.locator('[data-kv="copy-pane"][data-id="lists"]').click()
-    with page.page.expect_download() as saved:
-        page.kv("share-rows-save").click()
-    head, rule, *rows = Path(saved.value.path()).read_text("utf-8").strip().split("\n")
+    for name in ("inspector", "memory map", "lists", "graph"):
+        page.page.keyboard.press("Escape")
+        expect(page.kv("share-menu")).to_have_count(0)
+        page.root.locator(f'[data-kv="copy-pane"][data-id="{name}"]').click()
+        expect(page.kv("share-menu")).to_contain_text(f"Picture of the {name}")
+        if name == "lists":
+            text = saved(page, "share-rows-save", tmp_path / "rows.md").read_text("utf-8")
+    head, rule, *rows = text.strip().split("\n")
     assert head.startswith("| step |") and set(rule) == set("| -")
     told = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
     assert len(told) > 4 and {len(cells) for cells in told} == {head.count("|") - 1}
     for cells in told:
-        step = story.steps[int(cells[0])]
-        assert cells[head.split(" | ").index("op")] == step.op_type
-
-
-def test_every_pane_offers_a_picture_of_itself(show: Show, story: kvviz.Trace) -> None:
-    page = show(story, "#step=700", width=1500)
-    page.kv("open-map").click()
-    page.root.locator('[role="tab"][data-id="steps"]').click()
-    for name in ("graph", "inspector", "memory map", "lists"):
-        page.root.locator(f'[data-kv="copy-pane"][data-id="{name}"]').click()
-        expect(page.kv("share-menu")).to_contain_text(f"Picture of the {name}")
-        page.page.keyboard.press("Escape")
-        expect(page.kv("share-menu")).to_have_count(0)
+        assert cells[head.split(" | ").index("op")] == story.steps[int(cells[0])].op_type
+    # the graph's has all that it needs, and a browser draws it
+    text = saved(page, "share-svg-save", tmp_path / "graph.svg").read_text("utf-8")
+    box = page.root.locator(".kv-graph").bounding_box()
+    assert box is not None and abs(float(ElementTree.fromstring(text).attrib["width"]) - box["width"]) <= 1
+    assert "http://" not in text.replace("http://www.w3.org/", "")
+    page.page.goto((tmp_path / "graph.svg").as_uri())
+    assert len(np.unique(pixels(page.page.screenshot()).reshape(-1, 4), axis=0)) > 20

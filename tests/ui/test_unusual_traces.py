@@ -1,20 +1,24 @@
-"""Pages of traces in which something that most have is missing: steps of some runs, all steps, or work of
-the main graph."""
+"""Pages of traces in which something is unlike most: no steps, those of some runs, a branch, a call in vain."""
 
 from __future__ import annotations
 
 import re
 
+import numpy as np
 import pytest
 from playwright.sync_api import expect
 
 import kvviz
 from kvviz.decode.token_loop import DecodeSession
+from tests.engine import graphs
 from tests.test_models import graph_of
 from tests.ui.conftest import Show
-from tests.ui.filepage import FilePage
 
 pytestmark = pytest.mark.ui
+
+ENDS = """agraph (float[1,p,8] past, float[1,1,8] more) => (float[1,q,8] present, float[1,1,8] low) {
+    present = Concat <axis = 1> (past, more) up = Exp (more) down = Sqrt (up) low = Neg (down)
+}"""
 
 
 def test_nothing_has_run(show: Show) -> None:
@@ -41,21 +45,10 @@ def test_a_finding_in_a_branch_is_left_for_the_main_graph(show: Show) -> None:
     expect(stage).not_to_have_attribute("aria-label", re.compile("past:"))
 
 
-def drag(page: FilePage, start: float, end: float) -> None:
-    box = page.kv("timeline").bounding_box()
-    assert box
-    page.page.keyboard.down("Shift")
-    page.page.mouse.move(box["x"] + start * box["width"], box["y"] + box["height"] / 2)
-    page.page.mouse.down()
-    page.page.mouse.move(box["x"] + end * box["width"], box["y"] + box["height"] / 2, steps=4)
-    page.page.mouse.up()
-    page.page.keyboard.up("Shift")
-
-
 def test_a_range_may_begin_and_end_in_runs_of_which_only_totals_are_here(show: Show) -> None:
     trace = kvviz.decode(graph_of("storyteller/concat"), [1, 5, 9], 30, detail=[10, 20], progress=False)
     page = show(trace, width=1500, height=950)
-    drag(page, 15.5 / 30, 25.5 / 30)
+    page.drag_timeline(15.5 / 30, 25.5 / 30)
     kept = trace.runs[20]
     between = trace.runs[11:20]
     expect(page.kv("range")).to_contain_text(f"–{kept.last - 1:,}")
@@ -64,3 +57,32 @@ def test_a_range_may_begin_and_end_in_runs_of_which_only_totals_are_here(show: S
     page.kv("range-steps").click(trial=True)  # no other pane lies over its end
     page.kv("range-clear").click()
     expect(page.kv("range")).to_be_hidden()
+
+
+def test_an_op_that_was_called_in_place_and_took_other_memory_is_not_shown_as_in_place(show: Show) -> None:
+    inputs = {"past": np.ones((1, 5, 8), np.float32), "more": np.ones((1, 1, 8), np.float32)}
+    trace = kvviz.run(graphs.graph_of(ENDS), inputs, donate=["past"], policy="rten")
+    page = show(trace, "#step=0")
+    page.expect_step(0)
+    decision = page.kv("decision")
+    expect(decision).to_have_attribute("data-state", "elsewhere")
+    expect(decision).to_contain_text("↷")
+    expect(decision).to_contain_text("Called in place, copied 160 B: no room to grow")
+    expect(page.kv("sentence").first).to_contain_text("was called in place with past")
+    # and an op whose output lies in its input is still in place, in another colour
+    colour = decision.evaluate("(n) => getComputedStyle(n).color")
+    page.goto(next(s.index for s in trace.steps if s.outcome == "in_place"))
+    expect(decision).to_have_attribute("data-state", "in_place")
+    assert decision.evaluate("(n) => getComputedStyle(n).color") != colour
+    # the legend, the table and a query know it
+    expect(page.kv("graph-legend")).to_contain_text("called in place, wrote elsewhere")
+    page.kv("tab", id="steps").click()
+    expect(page.kv("table-row", step=0).locator(".kv-decision")).to_have_text("↷ called in place")
+    for query, step in (("called in place", 0), ("in place", trace.find("in place").numbers[0])):
+        page.kv("query").fill(query)
+        page.kv("query").press("Enter")
+        page.expect_step(step)
+    expect(page.kv("query-count")).to_contain_text(f"{len(trace.find('in place'))} hit")
+    # and the rows that its past had
+    page.kv("tab", id="caches").click()
+    expect(page.root).to_contain_text("5 of 5 rows were valid before")

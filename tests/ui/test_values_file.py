@@ -21,8 +21,7 @@ from tests.ui.filepage import FilePage
 pytestmark = pytest.mark.ui
 
 MODELS = Path(__file__).resolve().parents[2] / "assets" / "models" / "storyteller"
-WIDTHS = (1500, 1100, 800)
-BROKEN = """<ir_version: 10, opset_import: ["" : 21]> g (float[3] x) => (float[3] y) {
+PLAIN = """<ir_version: 10, opset_import: ["" : 21]> g (float[3] x) => (float[3] y) {
     a = Neg (x)
     r = Sqrt (a)
     y = Exp (r) }"""
@@ -49,21 +48,19 @@ def page(show: Show, trace: Trace) -> FilePage:
     return shown
 
 
-def opened(page: FilePage, step: int) -> None:
-    page.kv("tab", id="values").click()
-    page.goto(step)
-    expect(page.kv("value-about")).to_contain_text("Recorded: numbers of")
-
-
 def told(number: float) -> str:
     """A number as the page writes it, of those that need no exponent."""
     text = str(int(number)) if number == int(number) else f"{number:#.3g}"
     return text.rstrip(".").replace("-", "−")
 
 
-def test_the_numbers_of_a_step_are_those_that_python_tells(page: FilePage, trace: Trace) -> None:
-    step = next(s.index for s in trace.steps if s.op_type == "Softmax" and s.run == 2)
-    opened(page, step)
+def test_the_numbers_of_a_step_are_those_that_python_tells_and_one_head_is_chosen(page: FilePage, trace: Trace) -> None:
+    # given the scores of all heads over the prompt
+    step = next(s.index for s in trace.steps if s.op_type == "Softmax" and len(s.outs[0].shape or ()) == 4)
+    heads = (trace.steps[step].outs[0].shape or ())[1]
+    page.kv("tab", id="values").click()
+    page.goto(step)
+    expect(page.kv("value-about")).to_contain_text("Recorded: numbers of")
     assert trace.values is not None
     found = trace.values.of(step)
     assert found is not None and found.histogram is not None
@@ -73,38 +70,19 @@ def test_the_numbers_of_a_step_are_those_that_python_tells(page: FilePage, trace
     expect(numbers).to_contain_text("not finitenone")
     histogram = page.root.locator(".kv-value-histogram").last
     expect(histogram).to_have_attribute("aria-label", re.compile(", ".join(map(str, found.histogram.tolist())) + "$"))
-
-
-def test_one_head_is_chosen_and_the_axes_are_stated(page: FilePage, trace: Trace) -> None:
-    # given the scores of all heads over the prompt
-    step = next(s.index for s in trace.steps if s.op_type == "Softmax" and len(s.outs[0].shape or ()) == 4)
-    heads = (trace.steps[step].outs[0].shape or ())[1]
-    opened(page, step)
     picture = page.kv("value-picture").last
     expect(picture).to_have_attribute("aria-label", re.compile(rf"entry 0 of {heads} on axis 1; axis 2 down, axis 3"))
     assert picture.evaluate(COLOURS) > 4
     page.kv("value-head").last.select_option(str(heads - 1))
-    expect(page.kv("value-picture").last).to_have_attribute("aria-label", re.compile(rf"entry {heads - 1} of {heads}"))
-
-
-def test_selecting_a_value_shows_it_and_the_cursor_stays(page: FilePage, trace: Trace) -> None:
+    expect(picture).to_have_attribute("aria-label", re.compile(rf"entry {heads - 1} of {heads}"))
+    # selecting a value shows it, and the cursor stays
     step = len(trace.steps) - 1
-    opened(page, step)
+    page.goto(step)
     row = page.kv("value-row").filter(has_text="logits")
     expect(row.locator("svg.kv-bars")).to_have_count(1)
     row.click()
     expect(page.root.locator(".kv-value-title")).to_contain_text("logits")
-    expect(page.root).to_have_attribute("data-step", str(step))
-
-
-def test_a_file_without_values_says_how_to_have_them(show: Show, tmp_path: Path) -> None:
-    kvviz.run(kvviz.load(parser.parse_model(BROKEN)), {"x": np.ones(3, np.float32)}).to_html(tmp_path / "plain.html")
-    page = show(tmp_path / "plain.html")
-    page.kv("tab", id="values").click()
-    expect(page.kv("value-about")).to_contain_text("trace.summarise() puts them there")
-    expect(page.kv("summarise")).to_have_count(0)
-    page.kv("value-row").last.click()
-    expect(page.root.locator(".kv-value-peek")).to_contain_text("needs a running kernel")
+    page.expect_step(step)
 
 
 def test_attention_and_words_are_over_the_rows_without_a_kernel(page: FilePage, trace: Trace) -> None:
@@ -129,30 +107,12 @@ def test_attention_and_words_are_over_the_rows_without_a_kernel(page: FilePage, 
     assert 20 < less < top
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_nothing_of_the_values_overlaps_or_is_cut_at_any_width(page: FilePage, scheme: str, trace: Trace) -> None:
-    page.page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
-    taken = (
-        s.index for s in trace.steps if s.decision.dispatch == "in_place" and (s.outs[0].shape or ())[-1:] == (64,)
-    )
-    opened(page, next(taken))
-    for width in WIDTHS:
-        page.page.set_viewport_size({"width": width, "height": 1000})
-        expect(page.kv("value-picture").last).to_have_count(1)
-        panel = page.root.locator('.kv-panel[data-id="values"]')
-        assert panel.evaluate("(node) => node.scrollWidth - node.clientWidth") <= 0
-        inside = page.root.locator(".kv-peek").evaluate("(node) => node.scrollWidth - node.clientWidth")
-        assert inside <= 0, width
-
-
 def test_a_kernel_puts_values_into_the_page_when_it_is_asked(open_notebook: OpenNotebook) -> None:
     # given a page whose recording has none
     story = """import kvviz
 graph = kvviz.load("assets/models/storyteller/concat/model.onnx")
 kvviz.debug(kvviz.decode(graph, [1, 5, 9], 3, progress=False))"""
-    notebook = open_notebook([story], width=1600)
-    notebook.run_all()
-    debugger = DebuggerPage(notebook)
+    debugger = DebuggerPage(open_notebook([story], width=1600))
     debugger.root.get_by_role("tab", name="Values").click()
     expect(debugger.kv("value-about")).to_contain_text("Values are not in this recording")
     debugger.kv("summarise").click()
@@ -162,7 +122,13 @@ kvviz.debug(kvviz.decode(graph, [1, 5, 9], 3, progress=False))"""
     assert debugger.python("t.values is not None and len(t.values) > 100")
 
 
-def test_a_page_of_a_dry_run_says_that_there_are_no_numbers(show: Show) -> None:
+def test_a_file_without_values_says_how_to_have_them_and_a_dry_run_that_there_are_none(show: Show) -> None:
+    page = show(kvviz.run(kvviz.load(parser.parse_model(PLAIN)), {"x": np.ones(3, np.float32)}))
+    page.kv("tab", id="values").click()
+    expect(page.kv("value-about")).to_contain_text("trace.summarise() puts them there")
+    expect(page.kv("summarise")).to_have_count(0)
+    page.kv("value-row").last.click()
+    expect(page.root.locator(".kv-value-peek")).to_contain_text("needs a running kernel")
     page = show(kvviz.dry(MODELS / "concat" / "model.onnx", prompt_tokens=4, max_new_tokens=2), width=1500)
     page.kv("tab", id="values").click()
     page.goto(20)
