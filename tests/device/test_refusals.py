@@ -17,17 +17,25 @@ def _state(device: Device) -> Any:
     return device.live_bytes, held, device.submits, sorted(device.buffers), blocks
 
 
-def test_a_weight_that_is_an_output_is_refused_whole_where_its_copy_has_no_room() -> None:
+def test_an_output_and_a_capture_without_room_are_refused_whole() -> None:
     device = Device(dram=3 * NBYTES, l1=0)
     program = device.program(graph([("Neg", "x", "y")], {"x": SHAPE}, ["y", "w"], w=numbers(SHAPE)))
     x = device.to_device(numbers(SHAPE))
     x.retain = True
     before = _state(device)
+    # a weight that is an output, and is copied for it
     with pytest.raises(DeviceError, match="'w': 8,192 B do not fit"):
         device.submit(program, {"x": x})
     assert _state(device) == before
+    # the slots of a capture
+    pair = device.program(graph([("Add", "a b", "y")], {"a": SHAPE, "b": SHAPE}, ["y"]))
+    given = {"a": x, "b": device.to_device(numbers(SHAPE))}
+    before = _state(device)
+    with pytest.raises(DeviceError, match="room in dram"):
+        device.capture(pair, given)
+    assert _state(device)[:3] == before[:3]
     device.close()
-    assert codes(device) == ["LEAK"]
+    assert codes(device) == ["LEAK", "LEAK"]
 
 
 def test_a_submit_without_room_moves_nothing_out_of_l1_and_drops_what_it_converted() -> None:
@@ -78,15 +86,3 @@ def test_what_is_no_layout_and_no_table_of_inputs_is_refused(ask: Any) -> None:
     with pytest.raises(DeviceError, match="it takes "):
         ask(device, x)
     assert x.is_allocated
-
-
-def test_a_capture_without_room_leaves_no_slots() -> None:
-    device = Device(dram=3 * NBYTES, l1=0)
-    program = device.program(graph([("Add", "a b", "y")], {"a": SHAPE, "b": SHAPE}, ["y"]))
-    given = {name: device.to_device(numbers(SHAPE)) for name in ("a", "b")}
-    before = _state(device)[:3]
-    with pytest.raises(DeviceError, match="room in dram"):
-        device.capture(program, given)
-    assert _state(device)[:3] == before
-    device.close()
-    assert codes(device) == ["LEAK", "LEAK"]
