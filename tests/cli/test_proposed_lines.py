@@ -131,8 +131,6 @@ def test_without_a_tokenizer_the_command_line_that_needs_none_is_told(
     ran(capsys, *proposed)
 
 
-
-
 def _classes_of_tokens() -> Any:
     """Tokens and segments without telling names, and three classes."""
     shapes = {"E": (60, 8), "T": (2, 8), "O": (8, 3)}
