@@ -6,9 +6,9 @@ import os
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
 
 from tests.graph.build import graph, model, node
 
@@ -36,15 +36,13 @@ def slow(path: Path) -> Path:
         ["on bool -", "b float 4"], name="body",
     )  # fmt: skip
     nodes = [node("Loop", "trips - x", "y", body=body)]
-    made = model(nodes, ["x float 4"], ["y float 4"])
-    made.graph.initializer.append(helper.make_tensor("trips", TensorProto.INT64, [], [10**9]))
-    return _written(path, made)
+    return _written(path, model(nodes, ["x float 4"], ["y float 4"], trips=np.array(10**9)))
 
 
 def killer(path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A model that kills every worker process that opens it, as the system does with one that takes too much memory."""
     hook = path.parent / "hook"
-    hook.mkdir()
+    hook.mkdir(parents=True)
     (hook / "sitecustomize.py").write_text(_KILLS)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, (str(hook), os.environ.get("PYTHONPATH")))))
     return chain(path)

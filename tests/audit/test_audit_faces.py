@@ -12,7 +12,6 @@ import pytest
 import kvviz
 from kvviz import cli
 from kvviz.audit.audit_faces import page_name
-from kvviz.audit.audit_rows import row_from
 from kvviz.audit.budget import over, read_budget
 from tests.audit.small_models import chain
 from tests.audit.test_audit import quick
@@ -57,13 +56,9 @@ def test_the_page_is_one_file_with_a_curve_and_a_link_for_each_model(audits: tup
     links = set(re.findall(r'href="(pages/[^"]+)"', page))
     assert links == {f"pages/{page_name(row.name)}" for row in found if row.done}
     assert all('id="kvviz-payload"' in (saved / link).read_text("utf-8") for link in links)
+    assert page_name("a/b.onnx") != page_name("a-b.onnx") and page_name("../x").startswith("..-x-")
     assert "a &amp; b.onnx" in page
     assert [grown[1] for grown in re.findall(r'"(\d+)">\+([\d,]+ B)<', page)] == ["512 B", "768 B"]
-
-
-def test_a_model_that_is_not_done_is_in_the_comment_without_limits_too(tmp_path: Path) -> None:
-    (tmp_path / "broken.onnx").write_bytes(b"no model")
-    assert "⚠️ `broken.onnx`: failed: " in quick(tmp_path / "broken.onnx", tmp_path).to_markdown()
 
 
 def test_nothing_changed_is_said_in_one_line(tmp_path: Path) -> None:
@@ -71,6 +66,9 @@ def test_nothing_changed_is_said_in_one_line(tmp_path: Path) -> None:
     found = quick(path, tmp_path, baseline=quick(path, tmp_path))
     assert "Nothing changed since the baseline." in found.to_markdown()
     assert "model.onnx" in repr(found) and "<table>" in found._repr_html_()
+    # what is not done is in the comment without limits, too
+    path.write_bytes(b"no model")
+    assert "⚠️ `model.onnx`: failed: " in quick(path, tmp_path).to_markdown()
 
 
 def test_the_command_fails_on_growth_and_passes_otherwise(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -105,8 +103,3 @@ def test_the_command_fails_on_growth_and_passes_otherwise(tmp_path: Path, capsys
 def test_a_limit_on_growth_compares_with_the_figure_before(limit: str, before: int, after: int, passed: bool) -> None:
     assert (over(read_budget(limit), {"peak": after}, {"peak": before}) is not None) == passed
     assert over(read_budget(limit), {"peak": after}) is None
-
-
-def test_models_of_like_names_have_pages_of_their_own() -> None:
-    assert page_name("a/b.onnx") != page_name("a-b.onnx") and page_name("../x").startswith("..-x-")
-    assert row_from("x", {"path": "x", "state": "done", "unknown": 1}).done

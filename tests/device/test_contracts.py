@@ -1,4 +1,7 @@
-"""The proposal (tt-mlir #671) and the code as landed, as two contracts; layouts, host tensors, memcpy."""
+"""Two contracts, the proposal (tt-mlir #671) and the code as landed; two models of ownership; layouts, host tensors.
+
+Ownership: classic, to early 2026, and holder, tt-metal #38101.
+"""
 
 from typing import Any
 
@@ -6,10 +9,12 @@ import numpy as np
 import pytest
 
 from kvviz.device import Device, DeviceError, Layout
+from kvviz.device.device_layout import zero_copy
 from kvviz.errors import KvvizError
 from tests.device.programs import codes, double, graph, numbers
 
 TILES = Layout(tiled=True)
+BOTH = pytest.mark.parametrize("ownership", ["classic", "holder"])
 
 
 def test_as_landed_the_caller_converts_and_as_proposed_submit_does_and_leaves_the_inputs() -> None:
@@ -97,31 +102,25 @@ def test_a_reshape_of_tiles_takes_the_tiles_of_its_own_shape() -> None:
     assert np.array_equal(device.to_host(outputs["y"]).ravel(), device.to_host(outputs["n"]).ravel())
 
 
-def test_a_tensor_that_does_not_fit_is_refused_with_the_largest_free_block() -> None:
+def test_rows_fill_a_memory_to_the_byte_and_what_does_not_fit_is_refused_with_the_largest_free_block() -> None:
     device = Device(l1=1 << 12)
     first = device.to_device(numbers((16, 32)), Layout("l1"))
     second = device.to_device(numbers((8, 32)), Layout("l1"))
     device.deallocate(first)
     view = device.memory_view()["l1"]
-    assert (view.free, view.largest_free, [block["allocated"] for block in view.blocks]) == (
-        3072,
-        2048,
-        [False, True, False],
-    )
+    assert (view.free, view.largest_free) == (3072, 2048)
+    assert [block["allocated"] for block in view.blocks] == [False, True, False]
     with pytest.raises(DeviceError, match="3,072 B are free, at most 2,048 B of them contiguous"):
         device.to_device(numbers((24, 32)), Layout("l1"))
     assert device.live_bytes["l1"] == second.nbytes == 1024
-
-
-@pytest.mark.parametrize("memory", ["dram", "l1"])
-def test_rows_fill_a_memory_to_the_byte(memory: str) -> None:
     device = Device(dram=5 * 40, l1=5 * 40)
-    kept = [device.to_device(numbers((10,)), Layout(memory)) for _ in range(5)]
-    with pytest.raises(DeviceError, match="0 B are free"):
-        device.to_device(numbers((1,)), Layout(memory))
-    device.deallocate(kept[2])
-    kept[2] = device.to_device(numbers((2, 5)), Layout(memory))
-    assert device.live_bytes[memory] == device.memory_view()[memory].nbytes == 200
+    for memory in ("dram", "l1"):
+        kept = [device.to_device(numbers((10,)), Layout(memory)) for _ in range(5)]
+        with pytest.raises(DeviceError, match="0 B are free"):
+            device.to_device(numbers((1,)), Layout(memory))
+        device.deallocate(kept[2])
+        kept[2] = device.to_device(numbers((2, 5)), Layout(memory))
+        assert device.live_bytes[memory] == device.memory_view()[memory].nbytes == 200
 
 
 def test_memcpy_goes_to_and_from_the_host_and_keeps_the_version() -> None:
@@ -143,24 +142,16 @@ def test_memcpy_goes_to_and_from_the_host_and_keeps_the_version() -> None:
         device.memcpy(x, numbers((4, 5)))
 
 
-def test_a_borrowed_host_tensor_is_the_callers_memory_and_an_owned_one_a_copy() -> None:
+def test_host_tensors_are_borrowed_or_owned_and_as_landed_to_layout_takes_them_to_the_device() -> None:
     device = Device()
     array = numbers((4, 4))
-    borrowed, owned = device.host_tensor(array, borrow=True), device.host_tensor(array)
+    borrowed, host = device.host_tensor(array, borrow=True), device.host_tensor(array, name="batch")
     array[:] = 1
-    assert (device.to_host(borrowed) == 1).all() and np.array_equal(device.to_host(owned), numbers((4, 4)))
-    x = device.to_device(borrowed)
-    device.deallocate(borrowed)  # of host memory it does nothing
-    assert (device.to_host(x) == 1).all() and (device.to_host(borrowed) == 1).all()
+    assert (device.to_host(borrowed) == 1).all() and np.array_equal(device.to_host(host), numbers((4, 4)))
     assert device.host_tensor(np.zeros(3, np.float64)).dtype == np.float32
     for wrong in (array.T[1:], np.zeros(3, np.int64), [1.0]):
         with pytest.raises(DeviceError, match="borrowed memory"):
             device.host_tensor(wrong, borrow=True)
-
-
-def test_as_landed_to_layout_takes_a_tensor_from_the_host_to_the_device() -> None:
-    device = Device()
-    host = device.host_tensor(numbers((4, 4)), name="batch")
     host.retain = True
     x = device.to_layout(host, TILES)
     assert (x.name, x.layout, x.retain) == ("batch", Layout(tiled=True, dtype="float32"), True)
@@ -168,7 +159,9 @@ def test_as_landed_to_layout_takes_a_tensor_from_the_host_to_the_device() -> Non
     host.retain = False
     assert not device.to_layout(host, TILES).retain and device.to_layout(host, TILES, retain=True).retain
     # The deallocation of host memory does nothing.
-    assert np.array_equal(device.to_host(host), numbers((4, 4))) and device.warnings == []
+    device.deallocate(borrowed)
+    assert (device.to_host(borrowed) == 1).all() and np.array_equal(device.to_host(host), numbers((4, 4)))
+    assert device.warnings == []
     with pytest.raises(DeviceError, match="call to_host"):
         device.to_layout(host, Layout("host"))
     proposed = Device(contract="proposed")  # which has to_device for this
@@ -176,7 +169,7 @@ def test_as_landed_to_layout_takes_a_tensor_from_the_host_to_the_device() -> Non
         proposed.to_layout(proposed.host_tensor(numbers((4, 4))), TILES)
 
 
-@pytest.mark.parametrize("ownership", ["classic", "holder"])
+@BOTH
 @pytest.mark.parametrize("contract", ["landed", "proposed"])
 def test_a_deallocation_is_forced_as_proposed_and_not_as_landed(contract: str, ownership: str) -> None:
     device = Device(contract=contract, ownership=ownership)
@@ -190,3 +183,53 @@ def test_a_deallocation_is_forced_as_proposed_and_not_as_landed(contract: str, o
     device.deallocate(other, force=False)
     assert np.array_equal(device.to_host(part).ravel(), numbers((4, 32)).ravel())
     assert view.wrapper is not part.wrapper
+
+
+def test_a_view_of_a_root_that_was_freed_by_force_says_that_it_is_allocated_in_the_holder_model() -> None:
+    for ownership in ("classic", "holder"):
+        device = Device(ownership=ownership)
+        a = device.to_device(numbers((64, 128)))
+        b = device.reshape(a, (8, 8, 128))
+        device.deallocate(a, force=True)
+        assert (a.is_allocated, b.is_allocated) == (False, ownership == "holder")  # tt-metal #53736
+    with pytest.raises(DeviceError, match="only its own holder is asked"):
+        device.to_host(b)
+
+
+@BOTH
+def test_an_output_that_is_the_input_is_the_same_wrapper_and_its_free_kills_the_cache(ownership: str) -> None:
+    device = Device(ownership=ownership)
+    program = device.program(graph([("Add", "cache x", "y")], {"cache": (4, 4), "x": (4, 4)}, ["cache", "y"]))
+    cache, x = device.to_device(numbers((4, 4))), device.to_device(numbers((4, 4), 1))
+    outputs = device.submit(program, {"cache": cache, "x": x})
+    assert outputs["cache"].wrapper is cache.wrapper and cache.is_allocated
+    assert not x.is_allocated
+    # copies of a handle share retain and the tensor
+    again = device.duplicate(cache)
+    again.retain = True
+    device.deallocate(outputs["cache"])
+    assert cache.retain and again.wrapper is cache.wrapper and again.is_allocated
+    cache.retain = False
+    device.deallocate(again)
+    assert not cache.is_allocated
+
+
+@BOTH
+def test_an_output_that_is_a_view_of_an_input_follows_the_model(ownership: str) -> None:
+    device = Device(ownership=ownership)
+    shape = np.array([16, 128], np.int64)
+    program = device.program(graph([("Reshape", "x to", "y")], {"x": (16, 128)}, ["y"], to=shape))
+    x = device.to_device(numbers((16, 128)))
+    y = device.submit(program, {"x": x})["y"]
+    assert np.array_equal(device.to_host(y), numbers((16, 128)))
+    # the deallocation of the argument is not forced: holder leaves both, classic lets go of the argument alone
+    assert x.is_allocated == (ownership == "holder") and y.is_allocated
+    assert sum(device.live_bytes.values()) == 16 * 128 * 4
+
+
+def test_a_view_is_made_where_the_last_axis_stays_and_of_tiles_where_whole_tiles_do() -> None:
+    assert zero_copy((64, 128), (8, 8, 128), tiled=False)
+    assert not zero_copy((64, 128), (128, 64), tiled=False)
+    assert not zero_copy((64, 128), (8, 8, 128), tiled=True)
+    assert zero_copy((64, 128), (2, 32, 128), tiled=True)
+    assert zero_copy((2, 8, 128), (1, 2, 8, 128), tiled=True)

@@ -32,7 +32,7 @@ def test_fill_writes_whole_tiles_so_that_the_rows_behind_the_input_become_zero()
     assert -(-view.allocated // view.banks) == 86 * 2048 and cache.nbytes == 1024 * 2048
 
 
-def test_a_paged_update_without_a_table_writes_the_users_own_rows_and_leaves_padded_heads_out() -> None:
+def test_paged_writes_go_to_the_rows_of_their_users_or_of_their_blocks_and_leave_padded_heads_out() -> None:
     device = Device()
     cache = filled(device, (2, 3, 64, 32), 0)
     given = numbers((1, 2, 32, 32))
@@ -40,16 +40,17 @@ def test_a_paged_update_without_a_table_writes_the_users_own_rows_and_leaves_pad
     found = device.to_host(cache)
     assert np.array_equal(found[0, :, 0], given[0, 0, :3]) and np.array_equal(found[1, :, 63], given[0, 1, :3])
     assert np.count_nonzero(found) == 2 * 3 * 32
-
-
-def test_a_paged_fill_scatters_a_prefill_over_the_blocks() -> None:
-    device = Device()
+    # a prefill over the blocks of a table
     cache = filled(device, (4, 2, 32, 32), 0)
     given = numbers((1, 2, 40, 32))
     device.paged_fill_cache(cache, device.to_device(given), np.array([[0, 1], [3, 2]]), batch=1)
     found = device.to_host(cache)
     assert np.array_equal(found[3], given[0, :, :32]) and np.array_equal(found[2][:, :8], given[0, :, 32:])
     assert not found[:2].any() and not found[2][:, 8:].any()
+    # of plain numbers, a block that two sequences share is written for both
+    cache, row = filled(device, (2, 1, 32, 32), 0), device.to_device(np.ones((1, 2, 1, 32), np.float32), SHARDED)
+    device.paged_update_cache(cache, row, [1, 2], np.array([[0], [0]]))
+    assert device.to_host(cache)[0, 0, 1:3].all()
 
 
 def test_a_shared_block_is_copied_before_one_of_its_sequences_writes() -> None:
@@ -68,14 +69,6 @@ def test_a_shared_block_is_copied_before_one_of_its_sequences_writes() -> None:
     assert np.array_equal(found[0, 0, 8], numbers((1, 2, 1, 32), 1)[0, 0, 0])
     assert np.array_equal(found[2, 0, 8], numbers((1, 2, 1, 32), 1)[0, 1, 0])
     assert [step.op_type for step in device.trace.steps].count("copy_block") == 1
-
-
-def test_with_plain_numbers_a_shared_block_is_written_for_both_sequences() -> None:
-    device = Device()
-    cache = filled(device, (2, 1, 32, 32), 0)
-    table = np.array([[0], [0]])
-    device.paged_update_cache(cache, device.to_device(np.ones((1, 2, 1, 32), np.float32), SHARDED), [1, 2], table)
-    assert device.to_host(cache)[0, 0, 1:3].all()  # both rows are seen by both
 
 
 def test_the_edge_from_an_update_to_a_reader_is_in_memory_and_not_in_the_graph() -> None:

@@ -42,12 +42,8 @@ def _two(op: str, c: Any) -> list[Any]:
     return [getattr(c, op)(_x(c, 8, 6, 3, 2), _x(c, 4, 2, 3, 1, name="y", seed=2))]
 
 
-def _one(op: str, c: Any, *args: Any) -> list[Any]:
+def _one(op: str, c: Any, args: tuple[Any, ...] = ()) -> list[Any]:
     return [getattr(c, op)(_x(c, 64, 3), *args)]
-
-
-def _with(op: str, args: tuple[Any, ...], c: Any) -> list[Any]:
-    return _one(op, c, *args)
 
 
 def _positive(op: str, c: Any) -> list[Any]:
@@ -161,7 +157,7 @@ CASES: dict[str, Case] = {
     **{op: partial(_patch, op) for op in ("set", "set_inplace", "acc", "acc_inplace")},
     **{op: partial(_one, op) for op in ("soft_max", "soft_max_inplace", "sum", "sum_rows", "mean", "argmax", "dup")},
     **{
-        op: partial(_with, op, tuple(args))
+        op: partial(_one, op, args=tuple(args))
         for op, *args in (
             ("scale", 1.7),
             ("scale_inplace", 1.7),

@@ -21,6 +21,7 @@ PAIRS = [f"seed_{name}" for name in ("never_expanded", "read_first", "set_rows",
 PAIRS += ["cast_shift", "inplace_chain", "tiny_mamba"]
 HEAD = "digraph G {\n  newrank = true;\n  rankdir = TB;\n"
 NODE = '  "{}" [ style = filled; fillcolor = white; shape = record; label="{}"; ]\n'
+LEAF = NODE.format("a", "<x>x (f32)|CONST 0 [4, 1]")
 EDGE = '  "{}" -> "{}" [ arrowhead = vee; style = solid; label = "src {}"; ]\n'
 
 
@@ -115,6 +116,10 @@ def test_names_with_bars_quotes_arrows_and_types_in_them_are_read_from_behind(tm
 @pytest.mark.parametrize(
     ("lines", "said"),
     [
+        (
+            [LEAF, NODE.format("b", "y (f32)|0 [4, 1] | <x>get_rows(x)"), EDGE.format("a", "b", 0)],
+            "lacks the 2 sources",
+        ),
         ([], "line 3: no graph node in the file"),
         (["node -> edge\n"], "line 4: is neither a node nor an edge"),
         ([NODE.format("a", "x [4]")], "line 4: the label 'x [4]' is not one of ggml_graph_dump_dot"),

@@ -13,7 +13,6 @@ from kvviz.graph.model import Graph
 from kvviz.verification.matching import FOLDED, FUSED, INLINED, INSERTED, KEPT
 from kvviz.verification.verified import Verification
 from tests.graph.build import MODELS
-from tests.verification.test_verify import convolutions
 
 LEVELS = onnxruntime.GraphOptimizationLevel
 SIZE = 4096 * 64 * 4
@@ -133,17 +132,26 @@ def test_the_branch_of_a_constant_condition_is_inlined() -> None:
     ]
 
 
-def test_a_norm_spelled_out_is_one_node() -> None:
+def test_a_norm_is_one_node_and_a_blocked_convolution_stands_for_its_activation_and_its_sum() -> None:
     found = kvviz.verify(MODELS / "storyteller" / "concat" / "model.onnx")
     norms = [change for change in found.changes if change.into_op == "SimplifiedLayerNormalization"]
     assert len(norms) == 7 and all({"Pow", "ReduceMean", "Sqrt"} <= set(change.ops) for change in norms)
-
-
-def test_a_blocked_convolution_stands_for_its_activation_and_its_sum() -> None:
-    found = kvviz.verify(convolutions(), {"x": np.ones((1, 24, 32, 32), np.float32)})
-    ops = [change.ops for change in found.changes if change.into_op == "com.microsoft.nchwc.Conv"]
-    assert ops == [("Conv", "Relu"), ("Conv", "Add", "Relu")]
-    assert {c.into_op for c in found.changes if c.kind == INSERTED} <= {
-        "com.microsoft.nchwc.ReorderInput",
-        "com.microsoft.nchwc.ReorderOutput",
-    }
+    # Added, read twice, and in the blocked layout: 24 channels are whole blocks of 8, and not of 16.
+    model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]>
+    g (float[N, 24, 32, 32] x) => (float[N, 24, 16, 16] y) {
+        a = Conv <pads = [1, 1, 1, 1]> (x, w, b)  c = Relu (a)
+        d = Conv <pads = [1, 1, 1, 1]> (c, w)  f = Add (d, c)  e = Relu (f)
+        y = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (e) }""")
+    for name, shape in (("w", (24, 24, 3, 3)), ("b", (24,))):
+        model.graph.initializer.append(onnx.numpy_helper.from_array(np.ones(shape, np.float32), name))
+    found = kvviz.verify(kvviz.load(model), {"x": np.ones((1, 24, 32, 32), np.float32)})
+    # they need no kernel here
+    assert found.differences == () and found.total >= 5
+    blocked = "com.microsoft.nchwc."
+    assert {row.op for row in found.rows} >= {f"{blocked}Conv", f"{blocked}ReorderInput"}
+    assert [change.ops for change in found.changes if change.into_op == f"{blocked}Conv"] == [
+        ("Conv", "Relu"),
+        ("Conv", "Add", "Relu"),
+    ]
+    inserted = {change.into_op for change in found.changes if change.kind == INSERTED}
+    assert inserted <= {f"{blocked}ReorderInput", f"{blocked}ReorderOutput"}

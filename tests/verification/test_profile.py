@@ -71,12 +71,6 @@ def test_without_statistics_the_order_and_the_times_are_known_and_nothing_is_cou
     assert not {*"✓✗"} & {*found._repr_html_()}
 
 
-def test_a_profile_of_another_graph_is_refused(tmp_path: Path) -> None:
-    left = session(CONCAT, tmp_path)
-    with pytest.raises(InputError, match="pass the optimised model that the session wrote"):
-        kvviz.verify(CONCAT, profile=left.profile, record=left.record)
-
-
 @pytest.mark.parametrize("optimised", [False, True])
 def test_nodes_without_names_are_found_by_their_numbers_or_in_their_order(optimised: bool, tmp_path: Path) -> None:
     model = onnx.load(CONCAT)
@@ -91,25 +85,14 @@ def test_nodes_without_names_are_found_by_their_numbers_or_in_their_order(optimi
     assert found.total > 300 and casts == (0 if optimised else 15)  # which change nothing: onnxruntime takes them out
 
 
-@pytest.mark.parametrize(
-    ("text", "message"), [("[]", "the profile has no node"), ("{", "no profile"), ("[1]", "no profile")]
-)
-def test_what_is_no_profile_is_refused(text: str, message: str, tmp_path: Path) -> None:
-    file = tmp_path / "profile.json"
-    file.write_text(text)
-    with pytest.raises(LoadError, match=message):
-        kvviz.verify(CONCAT, profile=file)
-
-
-def test_what_has_no_statistics_is_refused(tmp_path: Path) -> None:
-    left = session(CONCAT, tmp_path)
-    left.record.write_text("#name,sizes\n")
-    with pytest.raises(LoadError, match="has no statistics"):
-        kvviz.verify(left.model, profile=left.profile, record=left.record)
-
-
-def test_statistics_of_another_model_and_a_cut_profile_are_noticed(tmp_path: Path) -> None:
-    left, other = session(CONCAT, tmp_path), tmp_path / "other"
+def test_what_is_no_profile_of_the_graph_or_has_no_statistics_of_it_is_refused(tmp_path: Path) -> None:
+    left, other, file = session(CONCAT, tmp_path), tmp_path / "other", tmp_path / "profile.json"
+    with pytest.raises(InputError, match="pass the optimised model that the session wrote"):
+        kvviz.verify(CONCAT, profile=left.profile, record=left.record)
+    for text, message in (("[]", "the profile has no node"), ("{", "no profile"), ("[1]", "no profile")):
+        file.write_text(text)
+        with pytest.raises(LoadError, match=message):
+            kvviz.verify(CONCAT, profile=file)
     other.mkdir()
     foreign = session(MODELS / "o01_optimum_llama" / "model.onnx", other)
     found = kvviz.verify(left.model, profile=left.profile, record=foreign.record)
@@ -118,9 +101,12 @@ def test_statistics_of_another_model_and_a_cut_profile_are_noticed(tmp_path: Pat
     with pytest.raises(InputError, match="have none of its nodes"):
         kvviz.verify(left.model, profile=left.profile, record=none.record)
     events = json.loads(left.profile.read_text())
-    left.profile.write_text(json.dumps(events[-len(events) // 2 :]))
-    cut = kvviz.verify(left.model, profile=left.profile, record=left.record)
+    file.write_text(json.dumps(events[-len(events) // 2 :]))
+    cut = kvviz.verify(left.model, profile=file, record=left.record)
     assert "nodes are not in the profile, which may be cut" in str(cut)
+    left.record.write_text("#name,sizes\n")
+    with pytest.raises(LoadError, match="has no statistics"):
+        kvviz.verify(left.model, profile=left.profile, record=left.record)
 
 
 def test_a_profile_of_a_parallel_session_needs_its_options(tmp_path: Path) -> None:

@@ -13,28 +13,11 @@ import pytest
 import kvviz
 from kvviz.cli import main
 from kvviz.errors import KvvizError
-from kvviz.graph.model import Graph
 from kvviz.runtimes.ort import refusal
 from tests.explain.test_fixes import file_id
 from tests.graph.build import MODELS, model
 
 FILES = sorted(MODELS.rglob("*.onnx"))
-# Added, read twice, and in the blocked layout: 24 channels are whole blocks of 8, and not of 16.
-CONVOLUTIONS = """<ir_version: 8, opset_import: ["" : 17]>
-g (float[N, 24, 32, 32] x, float[24, 24, 3, 3] w, float[24] b, float[24, 24, 3, 3] v) => (float[N, 24, 16, 16] y) {
-    a = Conv <pads = [1, 1, 1, 1]> (x, w, b)  c = Relu (a)
-    d = Conv <pads = [1, 1, 1, 1]> (c, v)  f = Add (d, c)  e = Relu (f)
-    y = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (e) }"""
-
-
-def convolutions() -> Graph:
-    """Two convolutions, the second with what it read added to it."""
-    model = onnx.parser.parse_model(CONVOLUTIONS)
-    for value in list(model.graph.input)[1:]:
-        shape = [dim.dim_value for dim in value.type.tensor_type.shape.dim]
-        model.graph.initializer.append(onnx.numpy_helper.from_array(np.ones(shape, np.float32), value.name))
-        model.graph.input.remove(value)
-    return kvviz.load(model)
 
 
 @pytest.mark.parametrize("path", FILES, ids=file_id)
@@ -55,20 +38,6 @@ def test_the_options_of_a_session_count(path: Path, reuse: bool, parallel: bool)
     assert [word in str(found) for word in ("in parallel", "without mem_reuse")] == [parallel, not reuse]
     views = [row for row in found.rows if row.op in ("Unsqueeze", "Reshape", "Squeeze") and not row.frame]
     assert {row.observed == 0 for row in views} <= {not parallel}
-
-
-def test_fused_and_blocked_convolutions_need_no_kernel_here() -> None:
-    found = kvviz.verify(convolutions(), {"x": np.ones((1, 24, 32, 32), np.float32)})
-    assert found.differences == () and found.total >= 5
-    assert {row.op for row in found.rows} >= {"com.microsoft.nchwc.Conv", "com.microsoft.nchwc.ReorderInput"}
-
-
-def test_a_table_that_is_wrong_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(refusal.MAY_INPLACE, ("", "Add"), ((0, 0),))
-    found = kvviz.verify(MODELS / "storyteller" / "concat" / "model.onnx")
-    assert found.differences and all(row.cause for row in found.differences)
-    assert [row.agrees for row in found.rows] == sorted(row.agrees for row in found.rows)
-    assert f"differs: {found.differences[0].op}" in str(found) and found.differences[0].cause in str(found)
 
 
 LOOP = """<ir_version: 8, opset_import: ["" : 17]>
@@ -183,8 +152,15 @@ def test_the_command_prints_the_slowest_ops_and_fails_where_something_differs(
     assert data["agree"] == data["total"] == len(data["rows"]) > 50
     assert {"node", "step", "op", "predicted", "observed", "microseconds", "reason"} <= set(data["rows"][0])
     assert {change["kind"] for change in data["changes"]} >= {"kept", "fused"}
+    assert main(["verify", path, "--inputs", ""]) == 2
+    assert "--inputs is empty" in capsys.readouterr().err
+    # a table that is wrong is noticed
     monkeypatch.setitem(refusal.MAY_INPLACE, ("", "Add"), ((0, 0),))
     assert main(["verify", path]) == 1
+    told, found = capsys.readouterr().out, kvviz.verify(path)
+    assert found.differences and all(row.cause for row in found.differences)
+    assert [row.agrees for row in found.rows] == sorted(row.agrees for row in found.rows)
+    assert f"differs: {found.differences[0].op}" in told and found.differences[0].cause in told
 
 
 def test_what_cannot_be_run_is_refused_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,15 +184,10 @@ WRONG: Any = [1, 2]
         (lambda: kvviz.verify(LLAMA, {"nope": 1}), "the graph has no input named 'nope'"),
         (lambda: kvviz.verify(LLAMA, {"input_ids": np.zeros((1, 1, 1, 1), np.int64)}), "input_ids"),
         (lambda: kvviz.verify(LLAMA, options=3), "options must be onnxruntime.SessionOptions, not int"),
-        (
-            lambda: kvviz.verify(kvviz.shapes.preset("llama-3-8b")),
-            "made from its shapes and has no weights; use kvviz.dry",
-        ),
-        (
-            lambda: kvviz.verify_decode(MODELS / "o09_dynamo_qwen2_nocache" / "model.onnx", [5]),
-            "has no cache to follow",
-        ),
+        (lambda: kvviz.verify(kvviz.shapes.preset("llama-3-8b")), "from its shapes and has no weights; use kvviz.dry"),
+        (lambda: kvviz.verify_decode(MODELS / "o09_dynamo_qwen2_nocache" / "model.onnx", [5]), "no cache to follow"),
         (lambda: kvviz.verify_decode(LLAMA, [5], 0), "max_new_tokens=0"),
+        (lambda: kvviz.verify_decode(LLAMA, [5], binding="both"), "must be one of none, io, shared, not 'both'"),
         (lambda: kvviz.verify_decode(LLAMA, [5], 2, WRONG), "inputs must be a mapping"),
         (lambda: kvviz.verify_decode(LLAMA, [5, 999999]), "outside of the model's vocabulary"),
         (lambda: kvviz.dry(LLAMA, prompt_tokens=WRONG), "prompt_tokens is how many tokens the prompt has"),
@@ -227,8 +198,3 @@ WRONG: Any = [1, 2]
 def test_a_mistake_is_answered_with_what_to_do(call: Any, message: str) -> None:
     with pytest.raises(KvvizError, match=message):
         call()
-
-
-def test_an_empty_name_of_a_file_is_no_file(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["verify", str(LLAMA), "--inputs", ""]) == 2
-    assert "--inputs is empty" in capsys.readouterr().err

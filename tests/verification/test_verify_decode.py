@@ -62,7 +62,9 @@ def test_without_one_buffer_no_present_lies_in_a_past(name: str) -> None:
 
 @pytest.mark.parametrize("name", SHARED)
 def test_one_buffer_on_both_sides_holds_past_and_present(name: str) -> None:
-    found = verified(name, "shared")
+    # The configuration of genai says of one model how its caches are handed on.
+    found = verified(name, None if "genai" in name else "shared")
+    assert found.binding == "shared"
     assert found.differences == () and not found.wrong
     assert {one.observed for one in found.rows} == {one.predicted for one in found.rows} == {"past"}
     assert not any(one.moved or one.by_python for one in found.rows)
@@ -72,19 +74,13 @@ def test_one_buffer_on_both_sides_holds_past_and_present(name: str) -> None:
     assert {"Transpose" in one.why and "binding it saves no copy" in one.why for one in found.rows} == {turned}
 
 
-@pytest.mark.parametrize("name", sorted(set(DECODERS) - set(SHARED)))
-def test_a_cache_that_grows_cannot_be_bound_to_itself(name: str) -> None:
-    with pytest.raises(InputError, match=r"no cache of this graph can be bound to itself \(.*(Concat|Attention)"):
-        verified(name, "shared")
-
-
 @pytest.mark.parametrize("name", SMALL)
 @pytest.mark.parametrize("binding", BINDINGS)
 def test_every_way_to_keep_a_cache_is_predicted(name: str, binding: str) -> None:
     one, prompt, count = small(name), [3, 7, 11], 12
     rows = one.options.get("kv_capacity")
     if binding == "shared" and name in ("concat", "merged", "attention", "multi_head", "window"):
-        with pytest.raises(InputError, match="no cache of this graph can be bound to itself"):
+        with pytest.raises(InputError, match=r"no cache of this graph can be bound to itself \(.*(Concat|Attention)"):
             kvviz.verify_decode(kvviz.load(one.proto), prompt, count, binding=binding)
         return
     found = kvviz.verify_decode(kvviz.load(one.proto), prompt, count, binding=binding, kv_capacity=rows)
@@ -134,11 +130,7 @@ def test_a_prediction_for_another_binding_disagrees() -> None:
         seen = [VerifiedCache(one.run, one.cache, one.observed, one.moved, one.by_python) for one in other.rows]
         found = module._compared(trace, seen)
         assert len(found) == other.total and not any(one.agrees for one in found)
-
-
-def test_a_cache_that_the_session_graph_does_not_show_is_a_difference() -> None:
-    found = verified("storyteller/gqa", "io")
-    (one,) = module._compared(found.trace, [VerifiedCache(0, "past.of.nothing", "new", 0, 0)])
+    (one,) = module._compared(own.trace, [VerifiedCache(0, "past.of.nothing", "new", 0, 0)])
     assert (one.predicted, one.agrees) == ("unknown", False) and "does not show" in one.why
 
 
@@ -199,14 +191,6 @@ def test_a_result_that_sharing_makes_wrong_is_said_with_its_hazard() -> None:
     assert sorted(set(wrong)) == [False, True]
 
 
-def test_the_configuration_of_genai_says_how_caches_are_handed_on() -> None:
-    assert json.loads((MODELS / "o07_genai_llama_int4" / "genai_config.json").read_text())["search"][
-        "past_present_share_buffer"
-    ]
-    assert verified("o07_genai_llama_int4", None).binding == "shared"
-    assert verified("o01_optimum_llama", None).binding == "none"
-
-
 def test_the_command_decodes_where_a_prompt_is_given(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = str(MODELS / "storyteller" / "gqa" / "model.onnx")
     assert main(["verify", path, "--prompt", "5,17,33", "--tokens", "3", "--binding", "shared"]) == 0
@@ -223,9 +207,3 @@ def test_the_command_decodes_where_a_prompt_is_given(capsys: pytest.CaptureFixtu
     capsys.readouterr()
     assert main(["verify", path, "--binding", "io"]) == 2
     assert "--binding needs --prompt" in capsys.readouterr().err
-
-
-def test_what_is_no_binding_is_refused() -> None:
-    with pytest.raises(InputError, match="binding must be one of none, io, shared, not 'both'"):
-        verified("storyteller/gqa", "both")
-    assert set(BINDINGS) == {"none", "io", "shared"}
