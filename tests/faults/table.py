@@ -30,8 +30,6 @@ OPS_TESTS = (
     "tests/ops/test_attention.py",
     "tests/ops/test_contrib_attention.py",
     "tests/ops/test_invalid_caches.py",
-    "tests/ops/test_multi_head_attention.py",
-    "tests/ops/test_packed_attention.py",
     "tests/ops/test_random_attention.py",
     "tests/ops/test_random_gqa.py",
     "tests/ops/test_random_mha.py",
