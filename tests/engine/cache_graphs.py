@@ -24,14 +24,8 @@ LAYOUTS = ("apart", "with room", "halves", "rows of one block", "inside", "one a
 class CacheExample:
     """A model that keeps caches, arrays for it, and how the caller gives them.
 
-    Attributes
-    ----------
-    layout : str
-        One of `LAYOUTS`: how ``past0`` and ``past1`` lie in memory.
-    row_inside : bool
-        Whether ``row`` is a row of ``past0`` itself.
-    backwards : bool
-        Whether the caller names the inputs from the last to the first.
+    ``layout``: how ``past0`` and ``past1`` lie in memory. ``row_inside``: ``row`` is a row of ``past0`` itself.
+    ``backwards``: the caller names the inputs from the last to the first.
     """
 
     model: onnx.ModelProto
@@ -93,8 +87,6 @@ class Writer:
     def cache(self, rank: tuple[int, ...]) -> tuple[str, Shape] | None:
         name = self.pick(lambda shape: len(shape) in rank and all(shape))
         return None if name is None else (name, self.sketch.shapes[name])
-
-    # -- operators that write into a cache ------------------------------------------------------------------------
 
     @over((3, 4))
     def tensor_scatter(self, x: str, shape: Shape) -> None:
@@ -201,8 +193,6 @@ class Writer:
         x = (batch, channels, self.draw.choice([1, 2]))
         inputs = [self.like(x), self.normals(channels, 1, columns + 1), "", state]
         self.sketch.add("CausalConvWithState", inputs, [x, shape], domain=MS)
-
-    # -- views and readers ----------------------------------------------------------------------------------------
 
     @over((4,))
     def transpose(self, x: str, shape: Shape) -> None:

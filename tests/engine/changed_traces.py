@@ -11,6 +11,8 @@ import numpy as np
 import kvviz
 from kvviz.report.explain import explain
 from kvviz.report.faces.hazard_table import hazards
+from kvviz.trace.value_summaries import COLUMNS
+from kvviz.view.page_data.payload_values import values_payload
 
 _VALUES: tuple[Any, ...] = (
     *(None, True, False, -1, 0, 1, 2, 3, 7, 100, 2**31, 2**62, 2**63, 10**30, 1.5),
@@ -28,6 +30,12 @@ def changed_members(members: dict[str, bytes], choose: random.Random) -> dict[st
         _change(header, choose.choice(list(_paths(header[section], (section,)))), choose)
         changed["header.json"] = json.dumps(header).encode()
         return changed
+    if choose.random() < 0.2 and "values.cells" in members:
+        name = f"values.{choose.choice(sorted(COLUMNS))}"
+        numbers = np.frombuffer(members[name], COLUMNS[name[7:]][0]).copy()
+        limits = np.finfo(numbers.dtype) if numbers.dtype.kind == "f" else np.iinfo(numbers.dtype)
+        numbers[choose.randrange(len(numbers))] = choose.choice((limits.min, limits.max, 0, 1, 7, 100))
+        return {**members, name: numbers.tobytes()}
     name = choose.choice([name for name, data in members.items() if name[-3:-1] == ".i" and data])
     numbers = np.frombuffer(members[name], f"<{name[-2:]}").astype(np.int64)
     place, how = choose.randrange(len(numbers)), choose.random()
@@ -59,6 +67,9 @@ def read_in_every_way(trace: Any) -> None:
     _ = [(frame.path, frame.bindings) for frame in trace.frames], [cache.runs for cache in trace.caches]
     report = explain(trace)
     assert repr(report) and repr(trace) and repr(trace.table())
+    if trace.values is not None:
+        assert all(found.name for found in trace.values) and values_payload(trace)
+        _ = [trace.values.attention(cache, run) for cache in range(len(trace.caches)) for run in range(len(trace.runs))]
     hazards(trace)
     kvviz.cache_warnings(trace)
     trace.save(io.BytesIO())

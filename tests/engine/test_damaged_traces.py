@@ -18,7 +18,6 @@ from kvviz import Trace
 from kvviz.errors import LoadError
 from kvviz.trace.file.packed_file import SAVED, Packed, checksum, write_packed
 from kvviz.trace.value_summaries import COLUMNS
-from kvviz.view.page_data.payload_values import values_payload
 from tests.decode.small import small
 from tests.engine.changed_traces import changed_members, read_in_every_way, with_column
 from tests.engine.test_trace import make
@@ -264,34 +263,6 @@ def test_a_trace_changed_with_a_new_checksum_is_refused_or_read_by_every_reader(
 @pytest.fixture(scope="module")
 def members(decoded: bytes) -> dict[str, bytes]:
     return members_of(decoded)
-
-
-@given(data=st.data())
-def test_any_changed_number_of_a_value_is_refused_or_can_be_read(
-    members: dict[str, bytes], data: st.DataObject
-) -> None:
-    name = data.draw(st.sampled_from(sorted(COLUMNS)))
-    kind = np.dtype(COLUMNS[name][0])
-    column = np.frombuffer(members[f"values.{name}"], kind).copy()
-    place = data.draw(st.integers(0, len(column) - 1))
-    if kind.kind == "f":
-        column[place] = data.draw(st.floats())
-    else:
-        info = np.iinfo(kind)
-        column[place] = data.draw(st.sampled_from([info.min, info.max, 0, 1, 7, 100]) | st.integers(info.min, info.max))
-    try:
-        trace = Trace.load(io.BytesIO(signed({**members, f"values.{name}": column.tobytes()})))
-    except LoadError:
-        return
-    values = trace.values
-    assert values is not None
-    for found in values:
-        assert found.name and len(found.pictures) <= 2**31
-    values.first_nan()
-    for cache in range(len(trace.caches)):
-        for run in range(len(trace.runs)):
-            values.attention(cache, run)
-    assert repr(values) and values_payload(trace)
 
 
 @pytest.mark.parametrize("row", [[0, 0, 2, 2, -1, 0], [0, 0, 2, 2, 2**31 - 1, 0], [0, 0, 2**24 - 1, 0, 2**24 - 1, 0]])

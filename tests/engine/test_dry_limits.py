@@ -32,18 +32,6 @@ def dry(graph: Graph, shapes: Mapping[str, Sequence[int]], policy: str = "ideal"
     return SingleRun(graph, given, policy=policy, dry=counts).run_to_end()
 
 
-@pytest.mark.parametrize("name", ["Reshape", "Expand", "ConstantOfShape"])
-def test_a_shape_that_is_computed_from_data_is_refused_with_its_name(name: str) -> None:
-    read = "shape" if name == "ConstantOfShape" else "x, shape"
-    text = f"""(float[2,3] x, float[2] s) => (float[] y) {{
-        [cast] shape = Cast <to = 7> (s) [change] y = {name}({read}) }}"""
-    with pytest.raises(
-        UnknownValueError, match=rf"^node 'change' \({name}\)[^(]*(value of 'shape'|shape of 'y')"
-    ) as told:
-        dry(graph_of(text), {"x": (2, 3), "s": (2,)})
-    assert str(told.value).count("'change'") == 1
-
-
 def test_a_count_says_one_length_and_no_more() -> None:
     graph = graph_of('(float[1,1,4,4] x, float[4] s) => (float[] y) { [resize] y = Resize(x, "", s) }')
     with pytest.raises(UnknownValueError, match=r"node 'resize' \(Resize\): the shape of 'y'.*run the model") as told:

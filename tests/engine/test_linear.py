@@ -8,7 +8,6 @@ from collections.abc import Callable
 from functools import partial
 
 import numpy as np
-import onnx
 import pytest
 
 import kvviz
@@ -16,64 +15,57 @@ from kvviz import policies
 from kvviz.runtimes.schedules import depth_first, least_live
 from tests.engine.graphs import graph_of
 from tests.engine.test_schedules import with_schedule
-from tests.graph.build import model, node
 from tests.work import lines_of
 
 MOST = 2.3
 X = {"x": np.ones((8, 8), np.float32)}
 
 
-def made(nodes: list[onnx.NodeProto], *outputs: str, x: str = "8 8") -> onnx.ModelProto:
-    return model(nodes, [f"x float {x}"], list(outputs))
+def listed(text: str, n: int, between: str = " ") -> str:
+    """A text for each number below ``n``."""
+    return between.join(text.replace("$+", str(i + 1)).replace("$", str(i)) for i in range(n))
 
 
-def wide(n: int) -> onnx.ModelProto:
-    nodes = [node("Neg", "x", f"a{i}") for i in range(n)] + [node("Relu", f"a{i}", f"y{i}") for i in range(n)]
-    return made(nodes, *(f"y{i}" for i in range(n)))
+def outputs(n: int, *more: str) -> str:
+    return ", ".join([*(f"float[8, 8] y{i}" for i in range(n)), *(f"float[8, 8] {name}" for name in more)])
 
 
-def chain(n: int) -> onnx.ModelProto:
-    ops = ("Neg", "Relu", "Transpose")
-    return made([node(ops[i % 3], f"v{i}" if i else "x", f"v{i + 1}") for i in range(n)], f"v{n}")
+def wide(n: int) -> str:
+    return f"(float[8, 8] x) => ({outputs(n)}) {{ {listed('a$ = Neg(x)', n)} {listed('y$ = Relu(a$)', n)} }}"
 
 
-def many_readers(n: int) -> onnx.ModelProto:
-    names = [f"y{i}" for i in range(n)]
-    readers = [node("Relu" if i % 2 else "Transpose", "a", name) for i, name in enumerate(names)]
-    return made([node("Neg", "x", "a"), *readers], *names)
+def chain(n: int) -> str:
+    ops = " ".join(f"v{i + 1} = {('Neg', 'Relu', 'Transpose')[i % 3]}(v{i})" for i in range(n))
+    return f"(float[8, 8] x) => (float[8, 8] v{n}) {{ v0 = Abs(x) {ops} }}"
 
 
-def many_dead(n: int) -> onnx.ModelProto:
+def many_readers(n: int) -> str:
+    readers = " ".join(f"y{i} = {'Relu' if i % 2 else 'Transpose'}(a)" for i in range(n))
+    return f"(float[8, 8] x) => ({outputs(n)}) {{ a = Neg(x) {readers} }}"
+
+
+def many_dead(n: int) -> str:
     """Buffers that die together before many others are made."""
-    nodes = [node("Transpose", "x", f"a{i}") for i in range(n)]
-    nodes.append(node("Sum", " ".join(f"a{i}" for i in range(n)), "s"))
-    nodes += [node("Transpose", "s", f"b{i}") for i in range(n)]
-    return made([*nodes, node("Sum", " ".join(f"b{i}" for i in range(n)), "y")], "y")
+    return f"""(float[8, 8] x) => (float[8, 8] y) {{ {listed("a$ = Transpose(x)", n)} s = Sum({listed("a$", n, ", ")})
+        {listed("b$ = Transpose(s)", n)} y = Sum({listed("b$", n, ", ")}) }}"""
 
 
-def unnamed(n: int) -> onnx.ModelProto:
+def unnamed(n: int) -> str:
     """Buffers of a size that no plan knows."""
-    dying = [node("Exp", f"e{i - 1}" if i else "x", f"e{i}") for i in range(n)]
-    others = [node("Exp", "x", f"d{i}") for i in range(n)]
-    return made([*dying, *others], f"e{n - 1}", *(f"d{i}" for i in range(n)), x="? 8")
+    return f"""(float[?, 8] x) => ({outputs(n, f"e{n}")}) {{
+        e0 = Abs(x) {listed("e$+ = Exp(e$)", n)} {listed("y$ = Exp(x)", n)} }}"""
 
 
-def many_views(n: int) -> onnx.ModelProto:
+def many_views(n: int) -> str:
     """Views of views, each of which something else reads that could run in place."""
-    nodes = [node("Neg", "x", "v0")]
-    for i in range(n):
-        nodes += [node("Identity", f"v{i}", f"v{i + 1}"), node("Relu", f"v{i}", f"y{i}")]
-    return made(nodes, *(f"y{i}" for i in range(n)), f"v{n}")
+    views = listed("v$+ = Identity(v$) y$ = Relu(v$)", n)
+    return f"(float[8, 8] x) => ({outputs(n, f'v{n}')}) {{ v0 = Neg(x) {views} }}"
 
 
-def tree(n: int) -> onnx.ModelProto:
-    names = [f"l{i}" for i in range(n)]
-    nodes = [node("Neg", "x", name) for name in names]
-    while len(names) > 1:
-        pairs = list(zip(names[::2], names[1::2]))
-        names = [f"{one}_" for one, _ in pairs] + names[2 * len(pairs) :]
-        nodes += [node("Add", f"{one} {other}", f"{one}_") for one, other in pairs]
-    return made(nodes, names[0])
+def tree(n: int) -> str:
+    sums = " ".join(f"l{i} = Add(l{2 * i + 1}, l{2 * i + 2})" for i in reversed(range(n - 1)))
+    leaves = " ".join(f"l{i} = Neg(x)" for i in range(n - 1, 2 * n - 1))
+    return f"(float[8, 8] x) => (float[8, 8] l0) {{ {leaves} {sums} }}"
 
 
 POLICIES: dict[str, str | kvviz.Policy] = {
@@ -88,11 +80,11 @@ POLICIES: dict[str, str | kvviz.Policy] = {
 
 @pytest.mark.parametrize("make", [wide, chain, many_readers, many_dead, unnamed, many_views, tree])
 @pytest.mark.parametrize("policy", POLICIES)
-def test_twice_the_nodes_are_about_twice_the_work(make: Callable[[int], onnx.ModelProto], policy: str) -> None:
-    kvviz.run(kvviz.load(make(4)), X, policy=POLICIES[policy])  # what is worked out once for all graphs
+def test_twice_the_nodes_are_about_twice_the_work(make: Callable[[int], str], policy: str) -> None:
+    kvviz.run(graph_of(f"g {make(4)}"), X, policy=POLICIES[policy])  # what is worked out once for all graphs
     work = []
     for n in (150, 300):
-        run = partial(kvviz.run, kvviz.load(make(n)), X, policy=POLICIES[policy])
+        run = partial(kvviz.run, graph_of(f"g {make(n)}"), X, policy=POLICIES[policy])
         work.append((lines_of(run), lines_of(run)))
     (first, again), (first_of_two, again_of_two) = work
     assert first_of_two / first < MOST and again_of_two / again < MOST

@@ -33,13 +33,6 @@ def test_a_chain_in_place_needs_one_block_beside_its_input() -> None:
     assert trace.peak_bytes == trace.runs[0].peak_bytes == 2 * SIZE
 
 
-def test_weights_count_as_alive_from_the_start_and_are_never_freed() -> None:
-    trace = run("g (float[4] x) => (float[4] y) <float[4] w = {1, 2, 3, 4}> { y = Add(x, w) }", {"x": numbers(4)})
-    weight = next(s for s in trace.storages if s.origin == "weights")
-    assert (weight.name, weight.capacity, weight.born, weight.freed) == ("w", 16, -1, None)
-    assert trace.steps[0].live_bytes == 3 * 16
-
-
 def test_the_place_of_a_view_is_known_through_other_views() -> None:
     text = """g (float[4, 8] x) => (float[3] y)
         <int64[1] z = {0}, int64[1] o = {1}, int64[1] f = {4}, int64[1] n = {-1}> {

@@ -154,9 +154,6 @@ def test_the_graphs_are_given_in_every_layout_donated_and_borrowed() -> None:
     assert min(ways[layout, donated] for layout in LAYOUTS for donated in (False, True)) > 2, ways
 
 
-# -- room that two values could grow into -----------------------------------------------------------------------------
-
-
 def two_pasts(second: str) -> Graph:
     """Attention whose past of values is the past of keys, or another input."""
     text = f"""agraph (float[1, 1, 1, 4] q, float[1, 1, 1, 4] k, float[1, 1, 1, 4] v, float[1, 1, P, 4] past,

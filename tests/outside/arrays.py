@@ -26,14 +26,9 @@ class Named(np.ndarray):
 
 
 def lay(r: Random, inputs: dict[str, Fed], donate: Sequence[str]) -> tuple[dict[str, np.ndarray], list[Any]]:
-    """Arrays with these numbers, each in a way of its own.
+    """Arrays with these numbers, each in a way of its own, and guards: (what, array, copy, mask).
 
-    Returns
-    -------
-    feeds : dict
-        Borrowed ones are read-only views.
-    guards : list of (what, array, copy, mask)
-        Arrays of which what the mask says (None: all) must be the same after the run.
+    Of a guard what the mask says (None: all) must be the same after the run. Borrowed arrays are read-only views.
     """
     feeds: dict[str, np.ndarray] = {}
     guards: list[Any] = []

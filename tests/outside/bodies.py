@@ -2,13 +2,14 @@
 
 from dataclasses import replace
 from math import prod
+from typing import Any
 
 import numpy as np
 import onnx
-from onnx import helper
+from onnx import helper, numpy_helper
 
 from tests.outside.plain_ops import fixed
-from tests.outside.scopes import FLOATS, Scope, Val, tensor_type
+from tests.outside.scopes import FLOATS, Scope, Val
 
 
 def body_graph(
@@ -27,11 +28,9 @@ def own(scope: Scope, like: Val) -> Val:
     if seen is not None:
         return scope.make("Identity", [seen], seen)
     if scope.random.random() < 0.3:
-        return scope.make(
-            "Identity", [scope.constant(scope.numbers(like.dtype, like.shape))], replace(like, grows=None)
-        )
-    array = scope.numbers(like.dtype, like.shape)
-    tensor = helper.make_tensor(f"t{scope.name()}", tensor_type(like.dtype), array.shape, array.tobytes(), raw=True)
+        number = scope.constant(scope.numbers(like.dtype, like.shape))
+        return scope.make("Identity", [number], replace(like, grows=None))
+    tensor = numpy_helper.from_array(scope.numbers(like.dtype, like.shape), f"t{scope.name()}")
     (name,) = scope.emit("Constant", [], value=tensor)
     return scope.add(replace(like, name=name, exact=True))
 
@@ -86,22 +85,15 @@ def loop_node(s: Scope) -> None:
         return
     r = s.random
     trips, stop = r.choice((0, 1, 2, 3, 3)), r.choice((9, 9, 9, 1, 2))
-    states = [
-        v
-        for v in (
-            s.pick(lambda v: fixed(v) and v.big < 100 and prod(v.shape) < 100) for _ in range(r.choice((1, 1, 2, 3)))
-        )
-        if v
-    ]
+    some = [s.pick(lambda v: fixed(v) and v.big < 100 and prod(v.shape) < 100) for _ in range(r.choice((1, 1, 2, 3)))]
+    states = [v for v in some if v]
     body = Scope(s.model, s.depth + 1, s)
     count = body.add(Val(body.name(), "int64", (), big=9.0))
     go = Val(body.name(), "bool", ())
     inner = [body.add(replace(v, name=body.name(), exact=v.dtype not in FLOATS)) for v in states]
-    long = (
-        s.pick(lambda v: fixed(v) and v.rank > 0 and v.dtype == "float32" and prod(v.shape) < 100)
-        if r.random() < 0.3 and not s.model.plain
-        else None
-    )
+    long = None
+    if r.random() < 0.3 and not s.model.plain:
+        long = s.pick(lambda v: fixed(v) and v.rank > 0 and v.dtype == "float32" and prod(v.shape) < 100)
     appended: list[Val] = []
     if not states and long is None:
         return
@@ -168,17 +160,9 @@ def scan_node(s: Scope) -> None:
     graph = body_graph(body, [inner.declared(), slice_.declared()], [carried, made])
     # onnxruntime dies of an empty scan output whose axes it has to swap.
     at = 0 if 0 in made.shape else r.randrange(len(made.shape) + 1)
-    names = s.emit(
-        "Scan",
-        [state.name, read.name],
-        2,
-        body=graph,
-        num_scan_inputs=1,
-        scan_input_axes=[axis],
-        scan_input_directions=[r.randrange(2)],
-        scan_output_axes=[at],
-        scan_output_directions=[r.randrange(2)],
-    )
+    ways: dict[str, Any] = {"scan_input_directions": [r.randrange(2)], "scan_output_directions": [r.randrange(2)]}
+    axes: dict[str, Any] = {"num_scan_inputs": 1, "scan_input_axes": [axis], "scan_output_axes": [at]}
+    names = s.emit("Scan", [state.name, read.name], 2, body=graph, **axes, **ways)
     s.add(replace(state, name=names[0], exact=state.dtype not in FLOATS, big=1e3))
     shape = (*made.shape[:at], read.shape[axis], *made.shape[at:])
     s.add(Val(names[1], made.dtype, shape, made.dtype not in FLOATS, made.big + 1e3))

@@ -2,17 +2,15 @@
 
 import traceback
 from collections import Counter
-from pathlib import Path
 from random import Random
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 from onnx import helper
 
 import kvviz
+from tests.ort_session import session_of
 from tests.outside import books, readers
 from tests.outside.generator import Case, case
 from tests.outside.scopes import Seq, tensor_type
@@ -30,18 +28,11 @@ class Judge:
         self.values = case.values
         told = {out.name for out in model.graph.output}
         for name, value in case.values.items():
+            of_many = isinstance(value, Seq)
+            make = helper.make_tensor_sequence_value_info if of_many else helper.make_tensor_value_info
             if name not in told:
-                kind = tensor_type(value.dtype)
-                make = (
-                    helper.make_tensor_sequence_value_info if isinstance(value, Seq) else helper.make_tensor_value_info
-                )
-                model.graph.output.append(make(name, kind, None))
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = options.inter_op_num_threads = 1
-        options.log_severity_level = 4
-        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-        content = model.SerializeToString()
-        self.session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+                model.graph.output.append(make(name, tensor_type(value.dtype), None))
+        self.session = session_of(model)
         self.names = [out.name for out in model.graph.output]
 
     def run(self, feeds: dict[str, np.ndarray]) -> dict[str, Any]:
@@ -150,11 +141,6 @@ def _policy(
             wrong.append(f"{name} has other bits when poisoned")
     if one.next_feeds:
         wrong += _chain(one, graph, judge, policy, poisoned, count)
-    if html:
-        with TemporaryDirectory() as folder:
-            trace.to_html(Path(folder) / "trace.html")
-            trace.to_perfetto(Path(folder) / "trace.json")
-        count["pages"] += 1
     return wrong
 
 

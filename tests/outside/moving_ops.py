@@ -60,11 +60,8 @@ def slice_some(s: Scope, value: Val) -> None:
         )
         length = len(range(n)[slice(start, None if stop <= -FAR else stop, step)])
         like = replace(value, shape=(*value.shape[:axis], length, *value.shape[axis + 1 :]))
-        if like.grows:
-            like = replace(
-                like,
-                grows=(f"{value.grows[0] if value.grows else ''}s{axis}_{length}", like.grows[1] if like.grows else 0),
-            )
+        if value.grows:
+            like = replace(like, grows=(f"{value.grows[0]}s{axis}_{length}", value.grows[1]))
     numbers: list[Any] = [_ints(s, n) for n in (start, stop, axis - value.rank * r.randrange(2))]
     if axis == 0 and step == 1 and r.random() < 0.4:
         numbers = numbers[:2]
@@ -77,9 +74,8 @@ def slice_some(s: Scope, value: Val) -> None:
 def unsqueeze(s: Scope, value: Val) -> None:
     if 1 in value.shape and s.random.random() < 0.5:
         axis = value.shape.index(1)
-        s.make(
-            "Squeeze", [value, _ints(s, axis)], replace(value, shape=(*value.shape[:axis], *value.shape[axis + 1 :]))
-        )
+        shape = (*value.shape[:axis], *value.shape[axis + 1 :])
+        s.make("Squeeze", [value, _ints(s, axis)], replace(value, shape=shape))
         return
     axis = s.random.randrange(value.rank + 1)
     s.make("Unsqueeze", [value, _ints(s, axis)], replace(value, shape=(*value.shape[:axis], 1, *value.shape[axis:])))
@@ -101,9 +97,8 @@ def expand(s: Scope, value: Val) -> None:
         s.make("Expand", [value, _ints(s, *shape)], replace(value, shape=shape))
     elif value.rank:
         times = [s.random.choice((1, 1, 2)) for _ in value.shape]
-        s.make(
-            "Tile", [value, _ints(s, *times)], replace(value, shape=tuple(n * t for n, t in zip(value.shape, times)))
-        )
+        repeated = tuple(n * t for n, t in zip(value.shape, times))
+        s.make("Tile", [value, _ints(s, *times)], replace(value, shape=repeated))
 
 
 @on(lambda v: v.rank > 0 and v.grows is None)
@@ -119,11 +114,8 @@ def split(s: Scope, value: Val) -> None:
 
 @on(lambda v: True)
 def identity(s: Scope, value: Val) -> None:
-    s.make(
-        s.random.choice(("Identity", "Identity", "Dropout")) if value.dtype == "float32" else "Identity",
-        [value],
-        value,
-    )
+    op = s.random.choice(("Identity", "Identity", "Dropout")) if value.dtype == "float32" else "Identity"
+    s.make(op, [value], value)
 
 
 @on(lambda v: v.rank > 0 and prod(v.shape) < 500)
@@ -132,12 +124,8 @@ def concat(s: Scope, value: Val) -> None:
     rest = (value.shape[:axis], value.shape[axis + 1 :])
 
     def joins(v: Val) -> bool:
-        return (
-            fixed(v)
-            and v.dtype == value.dtype
-            and v.rank == value.rank
-            and (v.shape[:axis], v.shape[axis + 1 :]) == rest
-        )
+        alike = (v.dtype, v.rank) == (value.dtype, value.rank)
+        return fixed(v) and alike and (v.shape[:axis], v.shape[axis + 1 :]) == rest
 
     more = [s.pick(joins) or value for _ in range(s.random.choice((1, 1, 2)))]
     if value.grows:

@@ -57,27 +57,18 @@ def _apart(name: str, tell: Callable[[Any], Any], trace: Any, other: Any) -> Ite
 
 
 def _steps(trace: Any) -> list[Any]:
-    return [
-        tuple(getattr(step, f.name) for f in fields(step) if f.name not in ("graph_node", "decision"))
-        for step in trace.steps
-    ]
+    return [_fields(step, "graph_node", "decision") for step in trace.steps]
+
+
+def _fields(record: Any, *but: str) -> tuple[Any, ...]:
+    return tuple(getattr(record, f.name) for f in fields(record) if f.name not in but)
 
 
 def _records(trace: Any) -> list[Any]:
     frames = [(f.path, f.parent, f.iteration, f.run, f.bindings) for f in trace.frames]
     runs = [asdict(run) for run in trace.runs]
-    return [
-        repr(trace),
-        trace.label,
-        trace.branch,
-        frames,
-        trace.storages,
-        runs,
-        trace.prompt,
-        trace.tokens,
-        trace.words,
-        trace.interrupted,
-    ]
+    plain = trace.label, trace.branch, trace.prompt, trace.tokens, trace.words, trace.interrupted
+    return [repr(trace), frames, trace.storages, runs, *plain]
 
 
 def _decisions(trace: Any) -> list[Any]:
@@ -136,7 +127,7 @@ def _perfetto(trace: Any) -> bytes:
 def _compared(trace: Any) -> list[Any]:
     found = Comparison.of({"one": trace, "two": trace})
     # A file does not hold results, which only a live trace can be compared in.
-    return [[getattr(row, f.name) for f in fields(row) if f.name not in ("equal", "difference")] for row in found.rows]
+    return [_fields(row, "equal", "difference") for row in found.rows]
 
 
 def _other_order(trace: Any) -> Any:

@@ -18,14 +18,7 @@ from tests.engine.ort.oracle import blocks, observe
 class Verdict:
     """How plans compare with what onnxruntime did.
 
-    Attributes
-    ----------
-    decisions : int
-        Nodes that ran, each with all of its outputs.
-    wrong : list of tuple
-        (node, planned kinds, bytes predicted, bytes observed).
-    kinds : Counter
-        Planned kinds and rules of all outputs.
+    ``decisions``: nodes that ran. ``wrong``: (node, planned kinds, bytes predicted, bytes observed).
     """
 
     decisions: int = 0

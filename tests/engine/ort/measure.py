@@ -22,17 +22,7 @@ Array = np.ndarray
 class Case:
     """One operator with inputs that it accepts, as many as possible of the size of an output.
 
-    Attributes
-    ----------
-    op_type, domain : str
-    inputs : tuple of ndarray or None
-    outputs : int
-        How many the node has.
-    fixed : frozenset of int
-        Inputs that are constants.
-    since, until : int
-        Opset versions for which it is written.
-    attributes : dict
+    ``fixed``: inputs that are constants. ``since``, ``until``: opset versions for which it is written.
     """
 
     op_type: str
@@ -51,16 +41,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Measured:
-    """What onnxruntime did with one operator.
-
-    Attributes
-    ----------
-    outputs : list of ndarray
-    kept : int
-        Bytes that the node took anew while it had to leave all inputs alone.
-    dead : dict of int to int
-        Input position to the bytes that it took anew while that input was dead.
-    """
+    """Bytes that an operator took anew: where it had to leave all inputs alone, and where one of them was dead."""
 
     outputs: list[Array]
     kept: int

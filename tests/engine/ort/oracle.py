@@ -17,18 +17,10 @@ Feeds = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Observed:
-    """One run of a model in onnxruntime, nothing rewritten, one thread, one after the other.
+    """One run of a model in onnxruntime, nothing rewritten, one thread.
 
-    Attributes
-    ----------
-    order : tuple of (str, int)
-        Name and index of every node that ran, in the order in which they ended, bodies included.
-    allocated : dict of str to int
-        Node name to the bytes that its outputs took anew (0: in place, a view, or a dead buffer taken over). Rounded
-        up to onnxruntime's own block size.
-    made : dict of str to tuple of int
-        Node name to the bytes of each of its tensors, absent outputs left out; of the last time that it ran.
-    outputs : list
+    ``order``: name and index of every node that ran, bodies included. ``allocated``: bytes that its outputs took anew,
+    in whole blocks of the arena. ``made``: bytes of each of its tensors, of the last time that it ran.
     """
 
     order: tuple[tuple[str, int], ...]

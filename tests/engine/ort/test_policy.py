@@ -100,9 +100,6 @@ def test_real_models_take_new_memory_exactly_where_onnxruntime_does(path: Path) 
     assert (given.bytes_allocated < mine.bytes_allocated) == ("TensorScatter" in {it.op_type for it in main.nodes})
 
 
-# ---- what a step says -----------------------------------------------------------------------------------------------
-
-
 def test_a_step_says_what_the_plan_did_in_onnxruntimes_words() -> None:
     main = graph_of("""g (float[2, 3] x) => (float[6] y) <int64[1] s = {-1}> {
         n = Neg(x) r = Relu(n) e = Exp(r) f = Neg(e) y = Reshape(f, s) }""", 18)  # fmt: skip
@@ -137,9 +134,6 @@ def test_lengths_that_belie_their_name_fail_here_as_they_do_in_onnxruntime() -> 
         run(main, {"x": large, "z": small})
 
 
-# ---- donated inputs -------------------------------------------------------------------------------------------------
-
-
 def scatter(more: str = "", outputs: str = "") -> Graph:
     text = f"""g (float[1, 4, 2] cache, float[1, 1, 2] rows, int64[1] at) => (float[1, 4, 2] new{outputs}) {{
         new = TensorScatter(cache, rows, at) {more} }}"""
@@ -163,9 +157,6 @@ def test_a_donated_cache_that_is_read_again_is_left_alone_and_not_said_to_be_len
     left = {BlockerCode.NOT_LAST_USE, BlockerCode.POLICY}
     assert {b.code for b in lent.steps[0].decision.blockers} == {*left, BlockerCode.BORROWED_INPUT}
     assert {b.code for b in given.steps[0].decision.blockers} == left and not given.outputs["both"].any()
-
-
-# ---- bodies, orders, names ------------------------------------------------------------------------------------------
 
 
 def test_a_loop_copies_what_it_carried_into_memory_of_its_own() -> None:
@@ -199,8 +190,6 @@ def test_the_policy_has_a_name_a_version_and_one_option() -> None:
     with pytest.raises(KvvizError, match="its options are mem_reuse"):
         policy(speed=True)
 
-
-# ---- what onnxruntime does and the policy does not follow -----------------------------------------------------------
 
 ONES = {"x": np.ones((2, 3), np.float32)}
 

@@ -19,14 +19,7 @@ Feeds = dict[str, np.ndarray]
 
 
 def run_like(recording: Recording, policy: str | Policy = "rten") -> tuple[Trace, Feeds]:
-    """Run a recorded graph with the recorded inputs, owners, room and requested outputs.
-
-    Returns
-    -------
-    trace : Trace
-    feeds : dict of str to ndarray
-        The arrays that the run was given; what was lent is read-only.
-    """
+    """Run a recorded graph with the recorded inputs, owners, room and outputs; what was lent is read-only."""
     graph = _session(recording, policy)
     feeds = {}
     for given in recording.given:

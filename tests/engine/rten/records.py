@@ -34,15 +34,8 @@ class Given:
 class Recording(RtenRun):
     """One run of a graph by rten, with its model.
 
-    Attributes
-    ----------
-    source : str
-        Model or scenario; the number of its run is one of the model's ``ref.npz``, or of the scenario.
-    model : Path
-    before : Recording or None
-        The run before it in the same session.
-    stated, expected
-        Of a scenario: its inputs and results as they are written down.
+    ``source``: model or scenario. ``before``: the run before it in the same session. ``stated``, ``expected``: of a
+    scenario, its inputs and results as they are written down.
     """
 
     source: str
