@@ -114,8 +114,9 @@ def test_where_steps_of_some_runs_were_kept_the_head_says_of_how_many_and_whose_
     head, _, third, *_ = block(repr(explain(sparse)), "peak")
     assert head == f"peak: {size(sparse.peak_bytes)} in decode 29, whose steps were not kept"
     highest = max(sparse.steps, key=lambda step: step.live_bytes)
-    told = f"of the steps that were kept: {size(highest.live_bytes)} at step {highest.index:,} of "
-    assert third.strip().startswith(told)
+    assert third.strip().startswith(
+        f"of the steps that were kept: {size(highest.live_bytes)} at step {highest.index:,} of "
+    )
 
 
 def test_warnings_about_caches_are_told_once_and_those_first_that_make_results_wrong(copying: kvviz.Trace) -> None:
