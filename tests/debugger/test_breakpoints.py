@@ -54,40 +54,23 @@ def test_a_buffer_stops_where_it_is_written_shared_or_freed() -> None:
     assert len(expected) >= 2
 
 
-FACTS: dict[str, Any] = {
-    "in_place": lambda s: s.decision.dispatch == "in_place",
-    "run": lambda s: s.decision.dispatch == "run",
-    "copied": lambda s: s.copied > 0,
-    "view": lambda s: any(out.how == "view" for out in s.outs),
-    "foreign": lambda s: s.foreign,
-}
-
-
-@pytest.mark.parametrize("decision", FACTS)
 @pytest.mark.parametrize("name", ["bodies", "concat"])
-def test_a_decision_stops_where_it_was_taken(name: str, decision: str) -> None:
-    assert stops(name, Breakpoint("decision", decision)) == where(name, FACTS[decision])
+def test_a_decision_or_a_query_stops_where_it_finds_a_step(name: str) -> None:
+    for text in DECISIONS:
+        assert stops(name, Breakpoint("decision", text)) == list(recording(name).find(f"is:{text}").numbers)
+    for text in ("is:run written>0", "missed or is:view", "depth>0 -op:Add", "-live>200"):
+        found = recording(name).find(text).numbers
+        assert stops(name, Breakpoint("query", f"{text} sort:-live limit:2")) == list(found)
 
 
-def test_a_missed_decision_is_one_that_cost_memory() -> None:
-    found = stops("concat", Breakpoint("decision", "missed"))
-    steps = recording("concat").steps
-    assert found and set(found) <= set(where("concat", lambda s: s.decision.dispatch == "run" and s.decision.blockers))
-    assert all(steps[index].allocated or steps[index].copied for index in found)
-    # Every appending that had to copy its past is among them.
-    assert set(where("concat", lambda s: s.copied > 0 and "NO_CAPACITY" in str(s.decision.blockers))) <= set(found)
-
-
-def test_a_condition_is_a_function_of_the_step() -> None:
-    def deep(step: Step) -> bool:
-        return step.live_bytes > 50 and bool(step.frame)
-
-    assert stops("bodies", Breakpoint("condition", deep)) == where("bodies", deep)
+def deep(step: Step) -> bool:
+    return step.live_bytes > 50 and step.copied == 0
 
 
 @pytest.mark.parametrize(
-    ("text", "meant"),
+    ("condition", "meant"),
     [
+        (deep, deep),
         ("copied > 0", lambda s: s.copied > 0),
         ("op_type == 'Concat' and not foreign", lambda s: s.op_type == "Concat" and not s.foreign),
         ("'Con' in op_type", lambda s: "Con" in s.op_type),
@@ -100,10 +83,10 @@ def test_a_condition_is_a_function_of_the_step() -> None:
          and s.live_bytes >= 100),
     ],
 )  # fmt: skip
-def test_a_condition_kept_as_text_becomes_the_query_that_says_the_same(text: str, meant: Any) -> None:
+def test_a_condition_is_a_function_of_the_step_or_a_text_that_says_the_same(condition: Any, meant: Any) -> None:
     expected = where("concat", meant)
     assert 0 < len(expected) < len(recording("concat").steps)
-    assert stops("concat", Breakpoint("condition", text)) == expected
+    assert stops("concat", Breakpoint("condition", condition)) == expected
 
 
 @pytest.mark.parametrize("text", ["", "step =", "copied > 5 5", "colour == 1", "__import__('os')", "step.__class__",
@@ -121,19 +104,14 @@ def test_a_function_that_fails_is_told_as_a_condition_that_fails() -> None:
         cursor.resume()
 
 
-def test_hits_are_counted_and_the_first_ones_may_be_ignored() -> None:
+def test_hits_are_counted_and_the_first_ones_may_be_ignored_or_all() -> None:
     every = where("concat", lambda s: s.op_type == "Softmax")
     point = Breakpoint("op", "Softmax", ignore=4)
     assert stops("concat", point) == every[4:]
     assert point.hits == len(every)
-
-
-def test_a_breakpoint_that_is_off_neither_stops_nor_counts() -> None:
     point = Breakpoint("op", "Softmax", enabled=False)
     assert stops("concat", point) == [] and point.hits == 0
-
-
-def test_of_several_breakpoints_each_counts_and_the_first_is_named() -> None:
+    # of several each counts, and the first is named
     node, op = Breakpoint("node", "spin"), Breakpoint("op", "Sin")
     cursor = recorded("bodies")
     cursor.breakpoints = [node, op]
@@ -152,15 +130,6 @@ def test_reverse_continue_goes_back_to_the_hit_before() -> None:
     assert found == [*reversed(spins), 0]
     assert (stop.reason, cursor.position) == ("start", -1)
     assert cursor.reverse().reason == "start"
-
-
-@pytest.mark.parametrize(
-    "text", ["is:run written>0", "missed or is:view", "depth>0 -op:Add", "sort:-live limit:2 iteration:1"]
-)
-def test_a_query_stops_where_it_finds_a_step(text: str) -> None:
-    found = recording("bodies").find(text.replace("limit:2", "")).numbers
-    assert stops("bodies", Breakpoint("query", text)) == sorted(found)
-    assert found
 
 
 @pytest.mark.parametrize(

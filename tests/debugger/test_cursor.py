@@ -25,43 +25,32 @@ def node_at(cursor: Cursor) -> str:
     return cursor.step.node if cursor.step else ""
 
 
-@both
-def test_into_goes_through_every_op_of_every_body(make: Make) -> None:
-    cursor, seen = make("bodies"), []
-    while cursor.into().reason == "step":
-        assert cursor.step is not None
-        seen.append((cursor.step.node, len(cursor.step.frame)))
-    assert seen == ORDER
-    assert cursor.into() == Stop("end", len(ORDER) - 1)
-
-
-@both
-def test_next_takes_a_body_as_a_part_of_its_node(make: Make) -> None:
-    cursor, seen = make("bodies"), []
-    while cursor.next().reason == "step":
+def walked(cursor: Cursor, move: str) -> list[str]:
+    """The nodes that a move comes to until it goes no further."""
+    seen = []
+    while getattr(cursor, move)().reason == "step":
         seen.append(node_at(cursor))
-    assert seen == ["a", "b", "pick", "loop", "call", "z"]
+    return seen
 
 
 @both
-def test_next_inside_a_body_stays_at_its_level_or_comes_out(make: Make) -> None:
-    cursor, seen = make("bodies"), []
-    cursor.goto(2)
-    while cursor.next().reason == "step":
-        seen.append(node_at(cursor))
-        if node_at(cursor) == "pick":
-            break
-    assert seen == ["u", "pick"]
-
-
-@both
-@pytest.mark.parametrize(("start", "end"), [(2, 4), (3, 4), (5, 11), (8, 11), (12, 14), (0, 15), (15, 15)])
-def test_out_completes_the_node_whose_body_this_is_or_the_run(make: Make, start: int, end: int) -> None:
+def test_into_goes_through_every_op_of_every_body_and_next_takes_a_body_as_a_part_of_its_node(make: Make) -> None:
     cursor = make("bodies")
-    cursor.goto(start)
-    stop = cursor.out()
-    assert stop.position == cursor.position == end
-    assert stop.reason == ("step" if start < 15 else "end")
+    assert walked(cursor, "into") == [name for name, _ in ORDER]
+    assert [len(step.frame) for step in cursor.trace.steps] == [depth for _, depth in ORDER]
+    assert cursor.into() == Stop("end", len(ORDER) - 1)
+    assert walked(make("bodies"), "next") == ["a", "b", "pick", "loop", "call", "z"]
+    cursor = make("bodies")
+    cursor.goto(2)
+    assert walked(cursor, "next") == ["u", "pick", "loop", "call", "z"]
+
+
+@both
+def test_out_completes_the_node_whose_body_this_is_or_the_run(make: Make) -> None:
+    for start, end in [(2, 4), (3, 4), (5, 11), (8, 11), (12, 14), (0, 15), (15, 15)]:
+        cursor = make("bodies")
+        cursor.goto(start)
+        assert cursor.out() == Stop("step" if start < 15 else "end", end) and cursor.position == end
 
 
 @both
@@ -86,10 +75,7 @@ def test_out_of_a_main_graph_goes_to_the_end_of_block_after_block(make: Make) ->
 def test_back_goes_the_way_that_next_came(make: Make) -> None:
     cursor = make("bodies")
     cursor.goto(15)
-    seen = []
-    while cursor.back().reason == "step":
-        seen.append(node_at(cursor))
-    assert seen == ["call", "loop", "pick", "b", "a"]
+    assert walked(cursor, "back") == ["call", "loop", "pick", "b", "a"]
     assert (cursor.position, cursor.step, cursor.back()) == (-1, None, Stop("start", -1))
     cursor.goto(9)
     assert (cursor.back().position, node_at(cursor)) == (8, "on")
@@ -160,12 +146,8 @@ def test_the_next_decode_step_of_an_op_that_does_not_run_there_is_the_end_of_tha
     cursor, runs = make("merged_if"), recording("merged_if").runs
     cursor.goto(5)
     assert cursor.next_decode_step() == Stop("step", runs[1].last - 1)
-    assert cursor.position == runs[1].last - 1
     assert make is recorded or len(cursor.trace.steps) == runs[1].last
-
-
-@both
-def test_from_the_start_the_next_decode_step_is_the_end_of_the_first_run(make: Make) -> None:
+    # and from the start the end of the first run
     cursor, runs = make("concat"), recording("concat").runs
     assert cursor.next_decode_step().position == runs[0].last - 1
     assert cursor.next_decode_step().position == runs[1].last - 1
@@ -213,10 +195,7 @@ def test_an_op_of_the_frontier_may_be_chosen_to_run_next() -> None:
     cursor.resume()
     assert [s.node for s in cursor.trace.steps] == ["b", "d", "a", "c", "y"]
     np.testing.assert_array_equal(cursor.trace.outputs["y"], recording("flat").outputs["y"])
-
-
-def test_another_order_may_change_who_runs_in_place() -> None:
-    # The first reader of x must leave it whole for the other; the last one still may not, for the caller owns it.
+    # The first reader must leave x whole for the other one; the last one still may not, for the caller owns it.
     first, last = live("flat"), live("flat")
     first.choose("a"), last.choose("b")
     assert [b.culprit for b in first.trace.steps[0].decision.blockers] == ["b", "the caller"]
@@ -232,17 +211,12 @@ def test_a_choice_is_refused_where_it_cannot_be_made() -> None:
         cursor.choose("a")
     with pytest.raises(KvvizError, match="'w' is not an op of the graph that runs at step 2; ready are 'c', 'd'"):
         cursor.choose("w")
-    cursor.resume()
-    with pytest.raises(KvvizError, match="nothing is left to run"):
-        cursor.choose("y")
-
-
-def test_where_an_op_has_run_a_fork_runs_another_one_instead() -> None:
-    cursor = live("flat")
-    cursor.next(), cursor.next()
     cursor.goto(0)
     with pytest.raises(KvvizError, match=r"kvviz\.fork runs another one"):
         cursor.choose("c")
+    cursor.resume()
+    with pytest.raises(KvvizError, match="nothing is left to run"):
+        cursor.choose("y")
 
 
 def test_ops_may_be_chosen_inside_a_body() -> None:
@@ -269,8 +243,7 @@ def test_where_a_body_comes_next_another_op_may_be_chosen_instead(choice: str, o
     assert [node.name for node in cursor.frontier()] == ["y", "z"]
     # when
     cursor.choose(choice)
-    while cursor.into().reason == "step":
-        pass
+    walked(cursor, "into")
     # then
     assert [step.node for step in cursor.trace.steps] == order
     assert np.array_equal(cursor.trace.value("q", order.index("q")), np.exp(numbers(4)))

@@ -36,12 +36,19 @@ def step_like(trace: Any, other: Any, step: int) -> int | None:
 def offered(trace: Any, most: int | None = None) -> list[tuple[int, int, Fix]]:
     """(step, position, fix) of every fix of every missed step, or of so many refused inputs at random."""
     index = index_of(trace)
-    refused = [
-        (step, at) for step, row in enumerate(trace.log) for at, _ in (row.masks if is_missed(trace, row) else ())
-    ]
+    refused = [(step, at) for step in _missed(trace) for at, _ in trace.log[step].masks]
     if most is not None and len(refused) > most:
         refused = sorted(random.Random(0).sample(refused, most))
     return [(step, at, fix) for step, at in refused if (fix := fix_for(index, step, at)) is not None]
+
+
+def _missed(trace: Any) -> list[int]:
+    return [step for step, row in enumerate(trace.log) if is_missed(trace, row)]
+
+
+def _has_reasons(trace: Any, step: int) -> bool:
+    blockers = trace.steps[step].decision.blockers
+    return bool(blockers) and all(blocker.message and blocker.culprit for blocker in blockers)
 
 
 def same_results(before: Any, after: Any) -> bool:
@@ -63,6 +70,7 @@ def problems(trace: Any, most: int | None = None) -> list[str]:
         changes = random.Random(0).sample(changes, most)
     applied: dict[tuple[Change, ...], Any] = {fix.changes: fix.apply() for fix in changes}
     wrong = [f"other results: {c}" for c, after in applied.items() if not same_results(trace, after)]
+    wrong += [f"step {step} was refused for no reason" for step in _missed(trace) if not _has_reasons(trace, step)]
     steps = {changes: steps_by_place(after) for changes, after in applied.items()}
     for step, position, fix in found:
         after = applied.get(fix.changes)

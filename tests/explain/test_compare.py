@@ -1,5 +1,6 @@
 """Comparisons: every row is a run of its own from the same inputs, and what differs is found where it differs first."""
 
+import copy
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -92,32 +93,18 @@ def test_without_a_word_the_runtimes_are_compared_with_what_memory_safety_allows
     assert [row.schedule for row in found] == ["the model's order", "rten's order", "onnxruntime's order"]
 
 
-def test_other_schedules_are_really_run() -> None:
+def test_other_schedules_are_really_run_and_named_by_a_mapping() -> None:
     found = compare(graph_of(TWO), {"x": numbers(4)}, "ideal", ["model", "depth_first"])
     ran = [" ".join(step.node for step in trace.steps) for trace in found.traces.values()]
     assert ran == ["a b c z", "a c b z"]
-
-
-def test_a_mapping_names_the_schedules() -> None:
     found = compare(graph_of(TWO), {"x": numbers(4)}, "ideal", {"deep": depth_first})
     assert [row.name for row in found] == ["ideal (deep)"]
-
-
-def test_least_live_plans_with_sizes_that_were_measured() -> None:
+    # least live plans with sizes that were measured
     found = compare(graph_of(TWO), {"x": numbers(4)}, "ideal", "least_live")
-    assert len(found) == 1
-    assert found[0].policy.schedule[1]
+    assert len(found) == 1 and found[0].policy.schedule[1]
 
 
 # -- inputs survive ----------------------------------------------------------------------------------------------------
-
-
-def test_donated_inputs_are_the_same_afterwards_and_every_row_could_overwrite_them() -> None:
-    inputs = {"x": numbers(4)}
-    before = inputs["x"].copy()
-    found = compare(graph_of("agraph (float[4] x) => (float[4] y) { y = Exp (x) }"), inputs, POLICIES[:3], donate="x")
-    assert inputs["x"].tobytes() == before.tobytes()
-    assert [trace.steps[0].decision.taken for trace in found.traces.values()] == [("x",), (), ("x",)]
 
 
 def test_reserved_room_is_there_in_every_row_and_the_caller_s_block_is_not_written() -> None:
@@ -142,6 +129,9 @@ def test_no_comparison_changes_an_array_of_the_caller_or_a_result(example: Examp
     found = compare(kvviz.load(example.model), given, ["ideal", "never"], schedules, donate=example.donate)
     assert {name: array.tobytes() for name, array in given.items()} == before
     assert found.equal and not any(row.difference for row in found)
+    # and every row could overwrite what is donated
+    own = kvviz.run(kvviz.load(example.model), feeds(example), donate=example.donate)
+    assert decided(found["ideal"]) == decided(own)
 
 
 def test_caches_to_start_a_decode_from_are_the_same_afterwards() -> None:
@@ -154,19 +144,18 @@ def test_caches_to_start_a_decode_from_are_the_same_afterwards() -> None:
     assert found.equal and len(found[0].runs) == 3
 
 
-def test_donating_to_a_decode_is_refused() -> None:
-    graph = kvviz.load(MODELS / "storyteller" / "concat" / "model.onnx")
-    with pytest.raises(InputError, match="a decode always donates its caches"):
-        compare(graph, prompt=[1], donate=["x"])
-
-
 @pytest.mark.parametrize("wrong", [{"policies": ["fastest"]}, {"schedules": ["fastest"]}])
-def test_an_unknown_policy_or_schedule_is_refused(wrong: dict) -> None:
+def test_an_unknown_policy_or_schedule_is_refused_and_to_donate_to_a_decode(wrong: dict) -> None:
     with pytest.raises(KvvizError, match="'fastest'; choose one of"):
         compare(graph_of(TWO), {"x": numbers(4)}, **wrong)
+    with pytest.raises(InputError, match="a decode always donates its caches"):
+        compare(graph_of(TWO), prompt=[1], donate=["x"])
 
 
 # -- results -----------------------------------------------------------------------------------------------------------
+
+
+SAME = [np.array([np.nan, np.inf]), np.array([1 + 2j]), [np.ones(2)], None, np.array(["a"], object), np.ones(0)]
 
 
 def of_results(*outputs: dict[str, Any]) -> Any:
@@ -178,11 +167,13 @@ def of_results(*outputs: dict[str, Any]) -> Any:
     return Comparison.of(traces)
 
 
-def test_results_that_differ_are_named_with_how_much() -> None:
+def test_results_that_differ_are_named_and_an_output_that_one_row_lacks_is_said() -> None:
     good, far = np.ones(4, np.float32), np.array([1, 1, 1.5, 1], np.float32)
     found = of_results({"y": good, "z": good}, {"y": good, "z": far}, {"y": good, "z": good})
     assert not found.equal
     assert [(row.equal, row.difference) for row in found] == [(True, ""), (False, "z: off by 0.5"), (True, "")]
+    row = of_results({"y": good, "z": good}, {"y": good}).rows[1]
+    assert (row.equal, row.difference) == (True, "only one of them computed z")
 
 
 @pytest.mark.parametrize(
@@ -199,27 +190,14 @@ def test_results_that_differ_are_named_with_how_much() -> None:
         (None, np.ones(2), "y is of another kind"),
         (np.array([1.0]), np.array([np.inf]), "y: off by inf"),
         (np.array([np.nan, 1.0]), np.array([1.0, np.nan]), "y has NaN at other places"),
+        *((value, copy.deepcopy(value), "") for value in SAME),
     ],
 )
 def test_every_kind_of_difference_is_found_and_only_what_is_within_the_tolerance_is_equal(
     have: Any, want: Any, text: str
 ) -> None:
     row = of_results({"y": want}, {"y": have}).rows[1]
-    assert (row.equal, row.difference) == (text.endswith("e-07"), text)
-
-
-@pytest.mark.parametrize(
-    "value", [np.array([np.nan, np.inf]), np.array([1 + 2j]), [np.ones(2)], None, np.array(["a"], object), np.ones(0)]
-)
-def test_what_is_the_same_is_equal(value: Any) -> None:
-    row = of_results({"y": value}, {"y": value.copy() if isinstance(value, np.ndarray) else value}).rows[1]
-    assert (row.equal, row.difference) == (True, "")
-
-
-def test_an_output_that_only_one_row_has_is_said_and_counts_as_no_difference() -> None:
-    one = np.ones(2)
-    row = of_results({"y": one, "z": one}, {"y": one}).rows[1]
-    assert (row.equal, row.difference) == (True, "only one of them computed z")
+    assert (row.equal, row.difference) == (text.endswith("e-07") or not text, text)
 
 
 def test_other_tokens_of_a_decode_are_a_difference() -> None:
@@ -287,6 +265,10 @@ def test_a_shorter_trace_is_found_and_a_longer_one_is_no_difference() -> None:
     assert (found.kind, found.step, found.other, found.run) == ("end", len(short.steps), -1, 1)
     assert "decode 1" in found.sentence
     assert first_difference(short, long) is None
+    # and what the other trace does not have is aligned with none
+    there, back = align(short, long)
+    assert there.tolist() == list(range(len(short.steps)))
+    assert back.tolist() == [*there.tolist(), *[-1] * (len(long.steps) - len(short.steps))]
 
 
 @many
@@ -325,11 +307,3 @@ def test_aligned_steps_are_the_same_op_of_the_same_frame_both_ways(example: Exam
     for step in a.steps:
         other = b.steps[int(there[step.index])]
         assert (step.run, step.frame, step.node) == (other.run, other.frame, other.node)
-
-
-def test_a_step_that_the_other_trace_does_not_have_is_aligned_with_none() -> None:
-    graph = kvviz.load(MODELS / "storyteller" / "merged_if" / "model.onnx")
-    short, long = (kvviz.decode(graph, [1, 5], n, progress=False) for n in (1, 3))
-    there, back = align(short, long)
-    assert there.tolist() == list(range(len(short.steps)))
-    assert back.tolist() == [*there.tolist(), *[-1] * (len(long.steps) - len(short.steps))]

@@ -61,7 +61,7 @@ def of_text(text: str, policy: Any = "ideal", opset: int = 21, **options: Any) -
 
 
 def free_dimensions() -> tuple[Trace, onnx.ModelProto, Inputs]:
-    nodes = [node("Neg", "x", "a", name="a"), node("Relu", "a", "b", name="target"), node("Neg", "b", "y", name="y")]
+    nodes = [node("Neg", "x", "a"), node("Relu", "a", "b"), node("Neg", "b", "y")]
     proto, inputs = model(nodes, ["x float ? ?"], ["y"]), {"x": numbers(2, 3)}
     return kvviz.run(kvviz.load(proto), made(inputs), policy="onnxruntime"), proto, inputs
 
@@ -70,9 +70,8 @@ def picked() -> tuple[Trace, onnx.ModelProto, Inputs]:
     text = TWO.replace("z = Neg(a) }", "z = Neg(a) [picked] y = Neg(x) }").replace("z)", "z, float[2, 3] y)")
     proto, inputs = proto_of(text), {"x": numbers(2, 3)}
     cursor = Cursor(SingleRun(kvviz.load(proto), made(inputs)))
-    cursor.choose(next(node for node in cursor.frontier() if node.name == "picked"))
-    while cursor.next().reason != "end":
-        pass
+    cursor.choose("picked")
+    cursor.resume()
     return cursor.trace, proto, inputs
 
 

@@ -106,13 +106,9 @@ def test_the_first_other_numbers_are_where_the_bytes_part(name: str, seed: int) 
         assert f"{parted.node.op} {parted.node.name}" in value.sentence
 
 
-def test_an_order_that_is_the_same_changes_nothing() -> None:
+def test_an_order_that_is_the_same_changes_nothing_and_another_schedule_of_a_model_breaks_nothing() -> None:
     found = reorder(SEEDS["cast_shift"]().graph, "as listed")
-    assert order_change(found.before, found.trace) is None
-    assert value_change(found.before, found.trace) is None
-
-
-def test_another_schedule_of_a_model_moves_ops_and_breaks_nothing() -> None:
+    assert order_change(found.before, found.trace) is value_change(found.before, found.trace) is None
     graph = kvviz.load(STORY)
     one = kvviz.decode(graph, [1, 2, 3], 2, progress=False)
     two = kvviz.decode(graph, [1, 2, 3], 2, progress=False, policy="onnxruntime")

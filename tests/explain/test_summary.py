@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,10 +16,12 @@ from kvviz.memory.storage import Pool
 from kvviz.report.faces.report_text import report_text
 from kvviz.trace.blockers import Blocker, BlockerCode
 from tests.bench.growth import made
-from tests.engine.graphs import graph_of
-from tests.explain.test_fixes import DECODERS, decoded
-from tests.graph.build import MODELS, file_id, graph, model, node
+from tests.engine.graphs import graph_of, run
+from tests.explain.test_fixes import decoded
+from tests.graph.build import MODELS, model, node
 from tests.work import lines_of
+
+X = {"x": np.ones(8, np.float32)}
 
 
 def adds_up(found: Peak, trace: kvviz.Trace) -> bool:
@@ -28,15 +29,6 @@ def adds_up(found: Peak, trace: kvviz.Trace) -> bool:
     ids = [part.storage for part in found.parts]
     whole = sum(part.bytes for part in found.parts) == found.bytes == trace.peak_bytes
     return whole and None not in ids and len(set(ids)) == len(ids) and all(part.bytes > 0 for part in found.parts)
-
-
-@pytest.mark.parametrize("path", DECODERS, ids=file_id)
-def test_the_number_in_place_is_that_of_the_steps_that_share_what_they_wrote(path: Path) -> None:
-    trace = decoded(path, 2)
-    told = [step for step in trace.steps if {"in place", "append"} & {out.how for out in step.outs}]
-    lost = {i for entry in missed(trace) for i in entry.steps}
-    assert counts(trace).in_place == sum(step.index not in lost for step in told)
-    assert counts(trace).views == sum({out.how for out in step.outs} == {"view"} for step in trace.steps)
 
 
 def test_what_the_appends_of_a_concat_cache_missed_is_the_past_of_every_run() -> None:
@@ -56,8 +48,7 @@ def test_what_the_appends_of_a_concat_cache_missed_is_the_past_of_every_run() ->
 
 
 def test_an_op_whose_input_is_read_later_is_missed_with_its_bytes_and_its_reader() -> None:
-    nodes = [node("Relu", "x", "a"), node("Neg", "a", "b", name="first"), node("Add", "a b", "y", name="second")]
-    trace = kvviz.run(kvviz.load(model(nodes, ["x float 8"], ["y float 8"])), {"x": np.ones(8, np.float32)})
+    trace = run("g (float[8] x) => (float[8] y) { a = Relu(x) [first] b = Neg(a) [second] y = Add(a, b) }", X)
     relu, neg = missed(trace)
     assert (relu.op_type, relu.blockers[0].code) == ("Relu", BlockerCode.BORROWED_INPUT)
     assert (neg.node, neg.step, neg.bytes, neg.copied) == ("first", 1, 32, 0)
@@ -74,7 +65,10 @@ def looped(trips: int, made: str = "Abs", policy: str = "ideal") -> kvviz.Trace:
     return kvviz.run(graph_of(text, 18), {"x": np.ones(4, np.float32)}, policy=policy)
 
 
-def test_the_iterations_of_a_loop_are_one_entry_of_the_missed_list() -> None:
+def test_the_iterations_of_a_loop_are_one_entry_and_its_peak_counts_what_they_left_behind() -> None:
+    for trips in (0, 1, 7):
+        trace = looped(trips)
+        assert adds_up(peak(trace), trace) and counts(trace).bodies == 1
     trace = looped(5)
     entry = next(entry for entry in missed(trace) if entry.node == "neg")
     assert entry.frame == ("loop[body]",)
@@ -83,27 +77,15 @@ def test_the_iterations_of_a_loop_are_one_entry_of_the_missed_list() -> None:
     assert {blocker.code for blocker in entry.blockers} >= {BlockerCode.CAPTURED_BY_REFERENCE}
 
 
-@pytest.mark.parametrize("trips", [0, 1, 7])
-def test_the_peak_of_a_loop_counts_what_its_iterations_left_behind(trips: int) -> None:
-    trace = looped(trips)
-    assert adds_up(peak(trace), trace)
-    assert counts(trace).bodies == 1
-
-
 def test_a_peak_names_what_was_alive_and_nothing_else() -> None:
     # given: the first product is dead when the second is made
     wide, tall = np.ones((4, 64), np.float32), np.ones((64, 4), np.float32)
     nodes = [node("MatMul", "x w", "wide"), node("MatMul", "wide v", "slim"), node("MatMul", "slim w", "y")]
     loaded = kvviz.load(model(nodes, ["x float 4 4"], ["y float 4 64"], w=wide, v=tall))
     found = peak(kvviz.run(loaded, {"x": np.ones((4, 4), np.float32)}))
-    assert found.step == 1
-    assert {(part.name, part.origin, part.bytes) for part in found.parts} == {
-        ("w", "weights", 1024),
-        ("v", "weights", 1024),
-        ("wide", "run", 1024),
-        ("x", "caller", 64),
-        ("slim", "run", 64),
-    }
+    parts = {part.name: (part.origin, part.bytes) for part in found.parts}
+    assert found.step == 1 and parts.pop("w") == parts.pop("v") == ("weights", 1024)
+    assert parts == {"wide": ("run", 1024), "x": ("caller", 64), "slim": ("run", 64)}
 
 
 def test_the_peak_of_a_trace_that_reuses_freed_storages_adds_up() -> None:
@@ -114,11 +96,9 @@ def test_the_peak_of_a_trace_that_reuses_freed_storages_adds_up() -> None:
 
 
 def test_a_trace_without_steps_has_a_peak_and_no_counts() -> None:
-    loaded = kvviz.load(model([], ["x float 4"], ["x float 4"]))
-    trace = kvviz.run(loaded, {"x": np.ones(4, np.float32)})
-    assert counts(trace) == counts(trace).__class__()
-    assert missed(trace) == ()
-    assert [(part.name, part.bytes) for part in peak(trace).parts] == [("x", 16)]
+    trace = run("g (float[8] x) => (float[8] x) { }", X)
+    assert counts(trace) == counts(trace).__class__() and missed(trace) == ()
+    assert [(part.name, part.bytes) for part in peak(trace).parts] == [("x", 32)]
 
 
 def test_the_first_reason_is_that_of_the_input_nearest_to_being_taken() -> None:
@@ -134,8 +114,7 @@ def test_the_first_reason_is_that_of_the_input_nearest_to_being_taken() -> None:
 
 
 def test_a_reason_is_given_once_for_an_op_that_reads_a_value_twice() -> None:
-    nodes = [node("Exp", "x", "a"), node("Mul", "a a", "b", name="square"), node("Neg", "b", "y")]
-    trace = kvviz.run(kvviz.load(model(nodes, ["x float 8"], ["y float 8"])), {"x": np.ones(8, np.float32)})
+    trace = run("g (float[8] x) => (float[8] y) { a = Exp(x) [square] b = Mul(a, a) y = Neg(b) }", X)
     square = next(entry for entry in missed(trace) if entry.node == "square")
     codes = [str(blocker.code) for blocker in trace.steps[square.step].decision.blockers]
     assert codes.count("SAME_OP_TWICE") == 2
@@ -143,14 +122,7 @@ def test_a_reason_is_given_once_for_an_op_that_reads_a_value_twice() -> None:
 
 
 def test_captured_values_that_a_loop_copies_are_listed_with_their_bytes_and_the_rule() -> None:
-    body = graph(
-        [node("Identity", "go", "go_on"), node("Neg", "outer", "n", name="neg"), node("Add", "carried n", "more")],
-        ["i int64 -", "go bool -", "carried float 4"],
-        ["go_on bool -", "more float 4"],
-    )
-    nodes = [node("Relu", "x", "outer"), node("Loop", "trips - x", "y", body=body, name="loop")]
-    loaded = kvviz.load(model(nodes, ["x float 4"], ["y float 4"], trips=np.array(3)))
-    trace = kvviz.run(loaded, {"x": np.ones(4, np.float32)}, policy="rten")
+    trace = looped(3, "Relu", "rten")
     # given a body that takes over a copy in every turn
     row = next(row for row in trace.log if row.op.node.name == "loop")
     assert row.op.control == "Loop" and row.allocated >= row.copied >= 3 * 16
@@ -162,8 +134,7 @@ def test_captured_values_that_a_loop_copies_are_listed_with_their_bytes_and_the_
     assert sum(one.bytes for one in missed(trace)) == counts(trace).missed_bytes
     assert entry.peak_effect is None
     # and under rules that lend it nothing is copied
-    other = kvviz.run(loaded, {"x": np.ones(4, np.float32)}, policy="ideal")
-    assert not [entry for entry in missed(other) if entry.node == "loop"]
+    assert not [entry for entry in missed(looped(3, "Relu")) if entry.node == "loop"]
 
 
 SIZES = {"chain": 500, "wide": 200, "loop": 120}

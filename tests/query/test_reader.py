@@ -30,25 +30,19 @@ def test_all_examples_are_read_and_all_wrong_ones_refused() -> None:
             read_query(text)
 
 
-def test_names_stand_for_one_field_each() -> None:
+def test_names_stand_for_one_field_each_and_the_manual_and_the_header_list_it() -> None:
     names = [name for field in FIELDS for name in (field.name, *field.aliases)]
     assert len(names) == len(set(names))
     assert {field.kind for field in FIELDS} == set(KIND)
     assert set(WORDS.values()) <= set(BY_NAME["decision"].choices)
-
-
-def test_the_manual_and_the_header_list_every_field() -> None:
     told = manual()
     assert all(field.name in told and field.about in told for field in FIELDS)
     assert [field["name"] for field in header()["fields"]] == [field.name for field in FIELDS]
 
 
-def test_or_binds_less_than_standing_side_by_side() -> None:
+def test_or_binds_less_than_standing_side_by_side_and_what_the_page_shows_is_read_as_it_is_meant() -> None:
     part = read_query("a b or -c").part
     assert part == Some((Every((Word("a"), Word("b"))), Not(Word("c"))))
-
-
-def test_what_the_page_shows_is_read_as_it_is_meant() -> None:
     assert read_query("layer 3 · self_attn").part == Every((Compare("layer", ":", (Range(3, 3),)), Word("self_attn")))
     assert read_query("decode step 5").part == Compare("run", ":", (Range(5, 5),))
     assert read_query("not in place").part == Compare("decision", ":", ("missed",))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import numpy as np
 import pytest
 
 import kvviz
@@ -14,9 +13,7 @@ from kvviz.report.explain import explain
 from kvviz.report.faces.report_html import report_html
 from kvviz.report.faces.report_text import report_text
 from tests.engine.graphs import graph_of, numbers
-from tests.explain.applying import offered, step_like
-from tests.explain.test_fixes import DECODERS, decoded
-from tests.graph.build import file_id
+from tests.explain.applying import offered
 
 # A sum and a difference of two values: who overwrites x1 leaves x2 to nobody.
 PAIR = """g (float[4096] x) => (float[4096] y, float[4096] z) {
@@ -52,26 +49,3 @@ def test_nothing_is_said_of_what_other_steps_do_with_the_fix(text: str, inputs: 
         if missed.fix is not None:
             assert missed.peak_effect == trace.peak_bytes - missed.fix.apply().peak_bytes
     assert {one["left"] for one in data["findings"] if one["kind"] != "peak"} == {None}
-
-
-def test_a_slice_that_moves_its_rows_in_place_saves_memory_and_no_copy() -> None:
-    text = """g (float[8, 64] x) => (float[4, 64] y, float[8, 64] z)
-        <int64[1] from = {4}, int64[1] to = {8}, int64[1] axis = {0}> {
-        a = Exp(x) [cut] s = Slice(a, from, to, axis) y = Neg(s) z = Neg(a) }"""
-    trace = kvviz.run(graph_of(text), {"x": numbers(8, 64)}, policy="rten")
-    step = next(step for step in trace.steps if step.node == "cut")
-    fixes = [blocker.fix for blocker in step.decision.blockers if blocker.fix is not None]
-    for fix in fixes:
-        after = fix.apply().steps[step_like(trace, fix.apply(), step.index) or 0]
-        assert after.copied == step.copied and step.allocated - after.allocated == step.allocated
-        assert np.array_equal(fix.apply().outputs["y"], trace.outputs["y"])
-
-
-@pytest.mark.parametrize("path", DECODERS[:2], ids=file_id)
-def test_the_verdict_of_a_decode_claims_its_fix_for_the_steps_that_it_helps(path: Any) -> None:
-    trace = decoded(path, 3)
-    for one in explain(trace).verdict:
-        if one.cure is not None and one.kind != "peak":
-            assert one.cure.saves is not None and one.cure.left is None
-            times = one.cure.saves[1]
-            assert f"at {'this step' if times == 1 else f'these {times:,} steps'}" in one.change

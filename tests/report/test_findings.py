@@ -53,6 +53,7 @@ def test_the_change_for_copied_pasts_saves_what_it_is_said_to_at_those_steps(nam
     pairs = [
         (trace.log[step], after.log[step_like(trace, after, step)]) for _, step, _ in copying_steps(index_of(trace))
     ]
+    assert f"at {'this step' if times == 1 else f'these {times:,} steps'}" in found.change
     assert times == len(pairs) and saved == sum(row.allocated - there.allocated for row, there in pairs)
     assert after.tokens == trace.tokens and after.bytes_copied <= trace.bytes_copied - found.bytes
 
@@ -112,13 +113,10 @@ def test_nothing_to_gain_is_said_as_plainly() -> None:
     assert after is not None and after.apply().bytes_allocated == 0
 
 
-def test_bytes_of_one_op_that_keeps_two_pasts_are_counted_once() -> None:
+def test_an_op_that_keeps_two_pasts_is_counted_once_and_a_past_that_is_always_copied_leads_to_its_ops() -> None:
     trace = decoded("storyteller/gqa")
     attention = [step for step in trace.steps if step.op_type == "GroupQueryAttention"]
     assert by_kind(trace)["copied"].bytes == sum(step.copied for step in attention) > 0
-
-
-def test_a_past_that_a_policy_always_copies_leads_to_the_ops_that_copy_it() -> None:
     trace = kvviz.decode(graph_of("o01_optimum_llama"), [5, 17, 33], 3, policy="onnxruntime")
     (found,) = (one for one in kvviz.findings(trace) if one.title.startswith("past copied"))
     pasts = {cache.input for cache in trace.caches}
@@ -130,10 +128,9 @@ def test_all_faces_of_the_report_have_the_same_findings_in_the_same_words() -> N
     report = kvviz.explain(decoded("o01_optimum_llama"))
     text, html = " ".join(repr(report).split()), report._repr_html_()
     assert text.index("findings:") < text.index("prefill")
-    for one in report.findings[:8]:
-        assert one.title in text and one.where in text
     assert all(one.change in text for one in report.findings[:CURED])
     for one in report.findings[:8]:
+        assert one.title in text and one.where in text
         assert one.title in html and one.where in html and one.change in html
     assert [one["title"] for one in report.to_dict()["findings"]] == [one.title for one in report.findings]
     assert set(report.verdict) <= set(report.findings)
@@ -163,12 +160,9 @@ def test_making_the_list_tries_no_change_where_something_is_to_be_reported(monke
     assert found[0].fix is None and tried
 
 
-def test_a_query_for_steps_by_number_is_short_or_empty() -> None:
+def test_a_name_that_no_query_can_quote_gives_the_steps_by_number_where_that_is_short() -> None:
     assert query_of_steps([9, 3, 8, 7]) == "step:3|7..9"
     assert query_of_steps(range(0, 100_000, 2)) == "" and query_of_steps([]) == ""
-
-
-def test_a_name_that_no_query_can_quote_gives_the_steps_by_number() -> None:
     nodes = [node("Relu", "x", "h"), node("Neg", "h", "n", name='say "no"'), node("Mul", "h n", "y")]
     graph = kvviz.load(model(nodes, ["x float 64"], ["y float 64"]))
     trace = kvviz.run(graph, {"x": np.ones(64, np.float32)}, donate=["x"])

@@ -10,7 +10,6 @@ import pytest
 import kvviz
 from kvviz.report.finding_groups import place_of
 from kvviz.smollm2 import convert
-from kvviz.view.page_data.payload import decode, payload
 from tests.report.test_findings import decoded
 from tests.smollm2.tiny import Tiny, write_tiny
 from tests.test_models import DECODERS
@@ -61,15 +60,3 @@ def test_a_model_of_thirty_layers_is_reported_in_at_most_twenty_kinds(tmp_path_f
     assert worst.layers == tuple(range(30)) and str(worst).startswith(f"{worst.op_type} × 30 layers × 4 tokens: ")
     assert len(report.findings) <= 20
     assert any("× 30 layers × 4 tokens" in one.where for one in report.findings)
-
-
-@pytest.mark.parametrize("name", ["o01_optimum_llama", "o06_mobius_static_llama_op24", "storyteller/merged_if"])
-def test_the_page_gets_the_layers_and_roles_of_the_report(name: str) -> None:
-    trace = decoded(name)
-    header, columns = decode(payload(trace))
-    graphs = header["graphs"]
-    for step, (frame, number) in enumerate(zip(columns["step.frame"], columns["step.node"])):
-        told = graphs[columns["frame.graph"][frame]]
-        place = place_of(trace, trace.log[step])
-        assert told["roles"][told["role"][number]] == place.role
-        assert told["layer"][number] == (-1 if place.layer is None else place.layer)

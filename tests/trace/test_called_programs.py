@@ -14,14 +14,9 @@ from kvviz.trace.file.packed_file import write_packed
 from kvviz.trace.schema.declared import Mark
 from kvviz.trace.writer import Writer
 from tests.engine.graphs import graph_of, numbers
+from tests.outside.told import loaded
 
-PROGRAM = """
-g (float[4] x, float[4] w) => (float[4] y)
-{
-    s = Add (x, w)
-    y = Neg (s)
-}
-"""
+PROGRAM = "g (float[4] x, float[4] w) => (float[4] y) { s = Add (x, w) y = Neg (s) }"
 
 
 def recording() -> tuple[Writer, kvviz.Trace, list[int]]:
@@ -47,13 +42,6 @@ def recording() -> tuple[Writer, kvviz.Trace, list[int]]:
     return writer, writer.finish([x]), made
 
 
-def loaded(trace: kvviz.Trace) -> kvviz.Trace:
-    file = io.BytesIO()
-    trace.save(file)
-    file.seek(0)
-    return kvviz.Trace.load(file)
-
-
 def test_the_ops_of_a_program_come_before_the_op_that_called_it_in_a_frame_of_its_own() -> None:
     _, trace, made = recording()
     assert [(step.op_type, step.frame) for step in trace.steps[:3]] == [
@@ -64,29 +52,19 @@ def test_the_ops_of_a_program_come_before_the_op_that_called_it_in_a_frame_of_it
     assert made == [2, 5] and [run.first for run in trace.runs] == [0, 3]
     assert trace.frames[1].graph is trace.frames[3].graph  # one program, told once
     assert [trace.log.declared.times[step] for step in range(3)] == [("q", 0, 1), ("q", 1, 2), ("q", 0, 2)]
-
-
-def test_what_a_program_left_is_what_the_next_call_begins_with() -> None:
-    _, trace, _ = recording()
+    # what a program left is what the next call begins with
     first, second = (step.outs[0] for step in trace.steps if step.op_type == "call")
     assert first.how == "passed"
     bound = {bind.name: bind for bind in trace.frames[3].bindings}
     assert (bound["x"].storage, bound["x"].how) == (first.storage, "captured by reference")
     assert bound["w"].storage == next(b.storage for b in trace.frames[1].bindings if b.name == "w")
     assert second.storage != first.storage
-
-
-def test_live_bytes_are_those_of_the_storages() -> None:
-    _, trace, _ = recording()
     # Both inputs and the sum, in whose place the result is; then its successor, while nobody has freed the first one.
     assert [step.live_bytes for step in trace.steps] == [48, 48, 48, 64, 64, 64]
     for step in trace.steps:
         alive = [s for s in trace.storages if s.born <= step.index and (s.freed is None or s.freed >= step.index)]
         assert sum(s.capacity for s in alive) == step.live_bytes
-
-
-def test_from_a_file_a_program_that_is_called_twice_is_one_again() -> None:
-    _, trace, _ = recording()
+    # and from a file it is one program again
     again = loaded(trace)
     assert repr(again.table()) == repr(trace.table()) and again.storages == trace.storages
     assert again.frames[1].graph is again.frames[3].graph
@@ -127,18 +105,14 @@ def test_a_value_that_is_asked_for_late_was_there_from_the_beginning_of_its_run(
     assert sum(part.bytes for part in report.peak.parts) == report.peak.bytes == 64
 
 
-@pytest.mark.parametrize(
-    ("mark", "why"),
-    [
-        ([99, 0, "x", "", -1, -1, [], 0, "", ""], "an op that does not exist"),
-        ([0, 0, "x", "", 99, -1, [], 0, "", ""], "a storage that does not exist"),
-        ([0, "soon", "x", "", -1, -1, [], 0, "", ""], "soon"),
-    ],
-)
+@pytest.mark.parametrize(("mark", "why"), [
+    ([99, 0, "x", "", -1, -1, [], 0, "", ""], "an op that does not exist"),
+    ([0, 0, "x", "", 99, -1, [], 0, "", ""], "a storage that does not exist"),
+    ([0, "soon", "x", "", -1, -1, [], 0, "", ""], "soon"),
+])  # fmt: skip
 def test_a_mark_that_makes_no_sense_is_refused(mark: Any, why: str) -> None:
-    _, trace, _ = recording()
     file = io.BytesIO()
-    trace.save(file)
+    recording()[1].save(file)
     with zipfile.ZipFile(file) as archive:
         members = {name: archive.read(name) for name in archive.namelist()}
     header = json.loads(members["header.json"])

@@ -1,8 +1,5 @@
 """A runtime that is not ours tells what it decided of each op: what ran in place, and all that stood against it."""
 
-import io
-from collections.abc import Callable
-
 import pytest
 
 import kvviz
@@ -10,6 +7,7 @@ from kvviz.errors import KvvizError
 from kvviz.trace import blockers as b
 from kvviz.trace.writer import Writer
 from kvviz.view.page_data.payload import decode, payload
+from tests.outside.told import loaded
 
 
 def _decided() -> kvviz.Trace:
@@ -29,38 +27,21 @@ def _decided() -> kvviz.Trace:
     return w.finish([last])
 
 
-def _loaded() -> kvviz.Trace:
-    file = io.BytesIO()
-    _decided().save(file)
-    file.seek(0)
-    return kvviz.Trace.load(file)
-
-
-@pytest.mark.parametrize("make", [_decided, _loaded])
-def test_every_reason_has_its_culprit(make: Callable[[], kvviz.Trace]) -> None:
-    trace = make()
-    told = [(step.decision.dispatch, step.decision.taken) for step in trace.steps]
-    assert told[2:4] == [("run", ()), ("in_place", ("c",))]
-    found = [(str(one.code), one.input, one.culprit) for one in trace.steps[2].decision.blockers]
-    assert found == [("NOT_LAST_USE", "a", "last"), ("ALIASED", "a", "a (view)"), ("POLICY", "x", "own")]
-    assert trace.steps[2].decision.blockers[-1].message == "ADD does not trust x"
-
-
-def test_a_view_and_a_hidden_write_need_no_reason_and_an_op_without_any_cannot() -> None:
-    steps = _decided().steps
-    assert steps[1].decision.blockers == () == steps[5].decision.blockers
-    assert [str(one.code) for one in steps[4].decision.blockers] == ["OP_CANNOT"]
-
-
-def test_what_was_refused_and_cost_memory_is_missed() -> None:
-    missed = {entry.node: entry.bytes for entry in kvviz.explain(_decided()).missed}
-    assert missed == {"a": 16, "c": 16}
-
-
-def test_the_page_is_told_the_rule_and_the_sentence() -> None:
-    told = str(decode(payload(_decided()))[0])
-    assert "refused: still read later, another value lives there, the policy" in told
-    assert "ADD does not trust x" in told
+def test_every_reason_has_its_culprit_and_readers_are_told_the_rule_and_what_it_cost() -> None:
+    for trace in (_decided(), loaded(_decided())):
+        steps = trace.steps
+        told = [(step.decision.dispatch, step.decision.taken) for step in steps]
+        assert told[2:4] == [("run", ()), ("in_place", ("c",))]
+        found = [(str(one.code), one.input, one.culprit) for one in steps[2].decision.blockers]
+        assert found == [("NOT_LAST_USE", "a", "last"), ("ALIASED", "a", "a (view)"), ("POLICY", "x", "own")]
+        assert steps[2].decision.blockers[-1].message == "ADD does not trust x"
+        # a view and a hidden write need no reason, and an op without any cannot
+        assert steps[1].decision.blockers == () == steps[5].decision.blockers
+        assert [str(one.code) for one in steps[4].decision.blockers] == ["OP_CANNOT"]
+        assert {entry.node: entry.bytes for entry in kvviz.explain(trace).missed} == {"a": 16, "c": 16}
+        page = str(decode(payload(trace))[0])
+        assert "refused: still read later, another value lives there, the policy" in page
+        assert "ADD does not trust x" in page
 
 
 def test_a_refusal_of_what_is_no_input_or_by_a_runtime_that_does_not_decide_is_an_error() -> None:

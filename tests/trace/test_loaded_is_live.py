@@ -19,35 +19,21 @@ from kvviz.runtimes.schedules import Before, LeastLive, Picks, depth_first, leas
 from tests.decode.small import DECODERS as SMALL
 from tests.decode.small import small
 from tests.engine.graphs import graph_of, numbers
-from tests.graph.build import graph as body
-from tests.graph.build import model, node
+from tests.explain.test_fixes import decoded
+from tests.graph.build import MODELS, model, node
 from tests.outside.checks import POLICIES
 from tests.outside.generator import case
 from tests.outside.told import differences, loaded
-from tests.test_models import EXPORTED, VAD, reference, single_runs
+from tests.test_models import EXPORTED, VAD, single_runs
 from tests.test_models import graph_of as model_of
 
 # b is read twice and y is asked for, so that an order, a donation and a dropped output are each offered by some policy.
-FORKED = """
-g (float[4, 16] x, float[4, 16] w) => (float[4, 16] y, float[4, 16] z, float[2, 16] s, float[4, 16] t)
-    <int64[1] begin = {0}, int64[1] end = {2}, int64[1] axis = {0}, int64[1] step = {1}>
-{
-    a = Relu (x)
-    b = Add (a, w)
-    y = Exp (b)
-    r = Neg (b)
-    z = Mul (r, a)
-    s = Slice (r, begin, end, axis, step)
-    t = Tanh (y)
-}
-"""
-SLICE = """
-g (float[4, 16] x) => (float[2, 16] s)
-    <int64[1] begin = {0}, int64[1] end = {4}, int64[1] axis = {0}, int64[1] step = {2}>
-{
-    s = Slice (x, begin, end, axis, step)
-}
-"""
+FORKED = """g (float[4, 16] x, float[4, 16] w) => (float[4, 16] y, float[4, 16] z, float[2, 16] s, float[4, 16] t)
+    <int64[1] begin = {0}, int64[1] end = {2}, int64[1] axis = {0}, int64[1] step = {1}> {
+    a = Relu (x) b = Add (a, w) y = Exp (b) r = Neg (b) z = Mul (r, a)
+    s = Slice (r, begin, end, axis, step) t = Tanh (y) }"""
+SLICE = """g (float[4, 16] x) => (float[ROWS, 16] s) <int64[1] zero = {0}, int64[1] end = {4}, int64[1] step = {STEP}> {
+    s = Slice (x, zero, end, zero, step) }"""
 
 
 def backwards(graph: Graph, nodes: Sequence[Node], outputs: Sequence[str]) -> Sequence[Node]:
@@ -86,8 +72,7 @@ KNOWN = [
 
 
 def forked(policy: Policy | str, **options: Any) -> Trace:
-    x, w = numbers(4, 32)[:, ::2], numbers(4, 16)
-    return kvviz.run(graph_of(FORKED), {"x": x, "w": w}, policy=policy, **options)
+    return kvviz.run(graph_of(FORKED), {"x": numbers(4, 32)[:, ::2], "w": numbers(4, 16)}, policy=policy, **options)
 
 
 def fixes(trace: Trace) -> list[Any]:
@@ -147,12 +132,10 @@ def test_rules_of_the_callers_own_are_asked_where_they_are_and_not_known_to_a_fi
 
 
 def test_the_step_of_a_slice_is_told_because_rten_cannot_shorten_by_it() -> None:
-    trace = kvviz.run(graph_of(SLICE), {"x": numbers(4, 16)}, policy="rten")
-    assert fixes(trace) == fixes(loaded(trace)) == []
-    trace = kvviz.run(
-        graph_of(SLICE.replace("{2}", "{1}").replace("[2, 16]", "[4, 16]")), {"x": numbers(4, 16)}, policy="rten"
-    )
-    assert [fix.label for fix in fixes(loaded(trace))] == ["donate x"]
+    for step, labels in ((2, []), (1, ["donate x"])):
+        graph = graph_of(SLICE.replace("STEP", str(step)).replace("ROWS", str(4 // step)))
+        trace = kvviz.run(graph, {"x": numbers(4, 16)}, policy="rten")
+        assert [fix.label for fix in fixes(trace)] == [fix.label for fix in fixes(loaded(trace))] == labels
 
 
 @pytest.mark.parametrize("shared", [False, True])
@@ -178,14 +161,9 @@ def test_inputs_that_share_memory_are_told(shared: bool) -> None:
 def test_an_input_that_no_op_reads_holds_the_memory_that_it_shares(
     policy: str, donate: list[str], label: str | None
 ) -> None:
-    graph = kvviz.load(
-        model(
-            [node("Neg", "x", "y")],
-            ["x float 4 16", "idle float 4 16"],
-            ["y float 4 16"],
-            idle=np.zeros((4, 16), np.float32),
-        )
-    )
+    zeros = np.zeros((4, 16), np.float32)
+    proto = model([node("Neg", "x", "y")], ["x float 4 16", "idle float 4 16"], ["y float 4 16"], idle=zeros)
+    graph = kvviz.load(proto)
     block = numbers(100)
     # the last rows of the one, which is given in the place of a weight, are the first of the other
     given = {"x": block[36:].reshape(4, 16), "idle": block[:64].reshape(4, 16)}
@@ -195,10 +173,9 @@ def test_an_input_that_no_op_reads_holds_the_memory_that_it_shares(
 
 
 def test_a_branch_is_not_taken_for_a_node_of_its_name_in_another_graph() -> None:
-    then = body([node("Neg", "x", "a"), node("LeakyRelu", "a", "b", name="same")], [], ["b float 4 4"])
-    other = body([node("Abs", "x", "c")], [], ["c float 4 4"])
-    nodes = [node("If", "flag", "y", then_branch=then, else_branch=other, name="same"), node("Relu", "x", "z")]
-    graph = kvviz.load(model(nodes, ["flag bool -", "x float 4 4"], ["y float 4 4", "z float 4 4"]))
+    graph = graph_of("""g (bool flag, float[4, 4] x) => (float[4, 4] y, float[4, 4] z) {
+        [same] y = If (flag) <then_branch = t () => (float[4, 4] b) { a = Neg(x) [same] b = LeakyRelu(a) },
+                              else_branch = e () => (float[4, 4] c) { c = Abs(x) }> z = Relu(x) }""")
     trace = kvviz.run(graph, {"flag": np.array(True), "x": numbers(4, 4)})
     assert "donate x" in {fix.label for fix in fixes(trace)}
     assert differences(trace, loaded(trace), pictures=False) == []
@@ -206,8 +183,7 @@ def test_a_branch_is_not_taken_for_a_node_of_its_name_in_another_graph() -> None
 
 @pytest.mark.parametrize("policy", ["ideal", "never"])
 def test_a_decode_of_which_some_runs_were_kept_says_the_same(policy: str) -> None:
-    graph = model_of("storyteller/concat")
-    trace = kvviz.decode(graph, [1, 5, 9], 4, policy=policy, detail=[2], progress=False)
+    trace = kvviz.decode(model_of("storyteller/concat"), [1, 5, 9], 4, policy=policy, detail=[2], progress=False)
     assert [run.index for run in trace.runs if run.last > run.first] == [0, 2]
     assert differences(trace, loaded(trace), pictures=False) == []
 
@@ -216,23 +192,16 @@ def test_a_decode_of_which_some_runs_were_kept_says_the_same(policy: str) -> Non
 LARGE = [*EXPORTED, "storyteller/concat"]
 
 
-@pytest.mark.parametrize("name", SMALL)
-def test_decodes_say_the_same_however_the_cache_is_kept(name: str) -> None:
-    one, policy = small(name), POLICIES[list(SMALL).index(name) % len(POLICIES)]
-    trace = kvviz.decode(kvviz.load(one.proto), [3, 7, 1], 3, policy=policy, progress=False, **one.options)
-    assert differences(trace, loaded(trace)) == []
-
-
 # Policies in turn: each has several models. What one writes of its own is told of the small graphs above.
-@pytest.mark.parametrize("name", LARGE)
-def test_decodes_say_the_same(name: str) -> None:
-    ref = reference(name)
-    inputs = {}
-    if "encoder.out.last_hidden_state" in ref:
-        inputs["encoder_hidden_states"] = ref["encoder.out.last_hidden_state"]
-    policy = POLICIES[LARGE.index(name) % len(POLICIES)]
-    trace = kvviz.decode(model_of(name), ref["prompt"].tolist()[:3], 2, inputs, policy=policy, progress=False)
-    assert differences(trace, loaded(trace), pictures=False) == []
+@pytest.mark.parametrize("name", [*SMALL, *LARGE])
+def test_decodes_say_the_same_however_the_cache_is_kept(name: str) -> None:
+    policy = POLICIES[[*SMALL, *LARGE].index(name) % len(POLICIES)]
+    if name in SMALL:
+        one = small(name)
+        trace = kvviz.decode(kvviz.load(one.proto), [3, 7, 1], 3, policy=policy, progress=False, **one.options)
+    else:
+        trace = decoded(MODELS / name / "model.onnx", 2, policy=policy)
+    assert differences(trace, loaded(trace), pictures=name in SMALL) == []
 
 
 @pytest.mark.parametrize("name", [*LARGE, VAD])

@@ -60,9 +60,7 @@ def test_a_donated_concat_without_room_is_called_in_place_and_is_not_in_place() 
     assert "called in place, copied 160 B: no room to grow" in json.dumps(header["strings"])
     assert not columns["step.flags"][0] >> header["codes"]["flag"].index("in_place") & 1
     assert columns["step.flags"][0] >> header["codes"]["flag"].index("elsewhere") & 1
-
-
-def test_the_same_concat_with_room_is_in_place() -> None:
+    # with room the same Concat is in place
     step = appended(8).steps[0]
     assert (step.outcome, ended(step)) == ("in_place", "in place: appended")
     assert (step.allocated, step.copied) == (0, 0)

@@ -1,6 +1,7 @@
 """What goes into a budget: never more than its bytes, and the more of them the more is told."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -57,7 +58,7 @@ def test_a_large_budget_keeps_everything(values: list, attention: list) -> None:
     assert sum(chosen.heads.values()) == len(pictures)
 
 
-def test_numbers_of_all_come_before_any_histogram_and_these_before_attention_and_pictures() -> None:
+def test_numbers_of_all_come_first_then_histograms_attention_and_pictures_and_of_each_the_caches() -> None:
     values = seen([(1, (8, 8)), (1, (9, 9)), (1, ())])
     everything = frozenset((at, 0) for at in range(3))
     assert plan(values, [6], 3 * NUMBERS) == Plan(everything, frozenset(), 0, {})
@@ -66,9 +67,7 @@ def test_numbers_of_all_come_before_any_histogram_and_these_before_attention_and
     assert plan(values, [6], with_rows) == Plan(everything, everything, 1, {})
     # and then the largest first, of what there is a picture
     assert plan(values, [6], with_rows + 60 + 81).heads == {(1, 0): 1}
-
-
-def test_caches_and_logits_come_before_what_is_larger_and_views_last() -> None:
+    # caches and logits come before what is larger, and views last
     values = seen([(2, (50, 50)), (1, (40, 40)), (0, (2, 2))])
     assert plan(values, [], NUMBERS).numbers == {(2, 0)}
     assert plan(values, [], 2 * NUMBERS).numbers == {(2, 0), (1, 0)}
@@ -82,12 +81,9 @@ def test_the_first_nan_is_known_even_where_nothing_of_it_is_kept() -> None:
     assert found.nbytes == 0 and found.first == {"inf": (1, 0), "nan": (2, 0)}
 
 
-@pytest.mark.parametrize(("text", "size"), [("64 kB", 64_000), ("1.5MB", 1_500_000), ("2 MiB", 2 << 20), (7, 7)])
-def test_budgets_are_read(text: str | int, size: int) -> None:
-    assert as_bytes(text) == size
-
-
-@pytest.mark.parametrize("wrong", ["64 apples", "-1", "", -1, 1.5, True])
-def test_what_is_no_budget_is_refused(wrong: object) -> None:
-    with pytest.raises(InputError, match="a budget is"):
-        as_bytes(wrong)  # type: ignore[arg-type]
+def test_budgets_are_read_and_what_is_none_is_refused() -> None:
+    assert [as_bytes(text) for text in ("64 kB", "1.5MB", "2 MiB", 7)] == [64_000, 1_500_000, 2 << 20, 7]
+    wrong: list[Any] = ["64 apples", "-1", "", -1, 1.5, True]
+    for one in wrong:
+        with pytest.raises(InputError, match="a budget is"):
+            as_bytes(one)

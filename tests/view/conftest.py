@@ -12,9 +12,9 @@ import pytest
 from matplotlib import pyplot as plt
 
 import kvviz
-from kvviz.decode.token_loop import DecodeSession
 from tests.engine.graphs import graph_of
 from tests.graph.build import MODELS, model, node
+from tests.view.golden import stopped_halfway
 
 STORYTELLER = MODELS / "storyteller"
 WORDS = json.loads((STORYTELLER / "vocab.json").read_text("utf-8"))
@@ -129,12 +129,7 @@ def hostile() -> kvviz.Trace:
 @pytest.fixture(scope="session")
 def halfway() -> kvviz.Trace:
     """A decode that was stopped in the middle of its second run and can go on."""
-    loaded = kvviz.load(STORYTELLER / "attention_24" / "model.onnx")
-    session = DecodeSession(loaded, [1, 5, 9], max_new_tokens=3)
-    for _ in range(75):
-        session.advance()
-    session.look_ahead()
-    return session.trace
+    return stopped_halfway()
 
 
 @pytest.fixture

@@ -100,7 +100,7 @@ def _bodies() -> kvviz.Trace:
     return kvviz.run(graph_of(BODIES), inputs, donate=["x"])
 
 
-def _halfway() -> kvviz.Trace:
+def stopped_halfway() -> kvviz.Trace:
     """A decode that was stopped in the middle of its second run, and can go on."""
     session = DecodeSession(
         kvviz.load(MODELS / "storyteller" / "attention_24" / "model.onnx"), [1, 5, 9], max_new_tokens=3
@@ -123,7 +123,7 @@ TRACES: dict[str, Callable[[], kvviz.Trace]] = {
     "long": lambda: _decoded("storyteller/gqa", [1, 5, 9], 30, detail=range(3, 29, 5)),
     "called": _called,
     "bodies": _bodies,
-    "halfway": _halfway,
+    "halfway": stopped_halfway,
     "arena": copy_into_view,
     "device": two_lanes,
 }

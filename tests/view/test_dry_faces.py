@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import pickle
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,8 +14,10 @@ import kvviz
 from kvviz import Trace
 from kvviz.errors import InputError, KvvizError, ReplayError
 from kvviz.report.faces.report_schema import REPORT_SCHEMA
+from tests.graph.build import MODELS
+from tests.outside.told import loaded
 
-STORY = Path(__file__).resolve().parents[2] / "assets" / "models" / "storyteller" / "concat" / "model.onnx"
+STORY = MODELS / "storyteller" / "concat" / "model.onnx"
 
 
 @pytest.fixture(scope="module")
@@ -29,14 +30,9 @@ def real() -> Trace:
     return kvviz.decode(kvviz.load(STORY), [5, 17, 33, 4], 3, progress=False)
 
 
-def again(trace: Trace, path: Path) -> Trace:
-    trace.save(path)
-    return Trace.load(path)
-
-
 @pytest.mark.parametrize("name", ["outputs", "tokens", "batch_tokens", "logits"])
-def test_results_of_a_dry_trace_are_not_recorded_however_it_was_kept(dry: Trace, tmp_path: Path, name: str) -> None:
-    for trace in (dry, again(dry, tmp_path / "dry.kvviz"), pickle.loads(pickle.dumps(dry))):
+def test_results_of_a_dry_trace_are_not_recorded_however_it_was_kept(dry: Trace, name: str) -> None:
+    for trace in (dry, loaded(dry), pickle.loads(pickle.dumps(dry))):
         with pytest.raises(ReplayError, match=f"{name} were not recorded: a dry run works out layouts and no numbers"):
             getattr(trace, name)
         assert trace.words is None and trace.dry
@@ -73,21 +69,13 @@ def test_a_comparison_of_dry_runs_claims_nothing_of_results(prompt: dict[str, An
     for text in (repr(found), found._repr_html_()):
         assert "dry run, no results" in text and "equal" not in text
     assert "dry runs" in found.plot().axes[-1].get_title("left")
-
-
-def test_a_prompt_length_is_for_dry_comparisons() -> None:
     with pytest.raises(InputError, match="prompt_tokens is for dry runs without a prompt"):
         kvviz.compare(STORY, prompt_tokens=4)
 
 
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        ({"nope": 1}, "policy 'rten': .*'nope'; its options are quirks, captures"),
-        ({"quirks": 5}, "quirks of rten are True, False or a list of names, not 5"),
-        ({"quirks": "cached_plan"}, "quirks of rten are True, False or a list of names, not 'cached_plan'"),
-    ],
-)
-def test_what_a_policy_cannot_be_asked_is_said(options: dict[str, Any], says: str) -> None:
-    with pytest.raises(KvvizError, match=says):
-        kvviz.policies.rten(**options)
+def test_what_a_policy_cannot_be_asked_is_said() -> None:
+    with pytest.raises(KvvizError, match=r"policy 'rten': .*'nope'; its options are quirks, captures"):
+        kvviz.policies.rten(nope=1)
+    for wrong in (5, "cached_plan"):
+        with pytest.raises(KvvizError, match=f"quirks of rten are True, False or a list of names, not {wrong!r}"):
+            kvviz.policies.rten(quirks=wrong)

@@ -18,17 +18,18 @@ from kvviz.report.explain import findings
 from kvviz.report.finding import Finding
 from kvviz.trace.recording import Trace
 from kvviz.trace.units import size
-from tests.graph.build import model, node
+from tests.engine.graphs import graph_of
 from tests.ui.test_device_lanes import recorded
 
 MODELS = Path("assets/models")
-# The prompt of the README's picture.
 BEGINNING = [1, 77, 108]
+"""The prompt of the README's picture."""
+READERS = [(op, part) for op, part in zip(("Relu", "Neg", "Abs"), "efg") for _ in range(3)]
 
 
 @cache
 def story() -> Trace:
-    return kvviz.decode(kvviz.load(MODELS / "storyteller" / "concat" / "model.onnx"), [1, 77, 108], 4, progress=False)
+    return kvviz.decode(kvviz.load(MODELS / "storyteller" / "concat" / "model.onnx"), BEGINNING, 4, progress=False)
 
 
 def llama_cpp() -> Trace:
@@ -57,17 +58,14 @@ def test_every_finding_has_a_picture_with_its_own_words(make: Callable[[], Trace
         assert made.png.startswith(b"\x89PNG") and len(made.png) < 400_000 and len(made.svg) < 400_000
 
 
-def test_the_op_of_the_step_and_what_it_reads_are_drawn() -> None:
+def test_the_op_of_the_step_and_what_it_reads_are_drawn_the_same_every_time() -> None:
     trace = story()
     copied = next(one for one in findings(trace) if one.kind == "copied")
     shown = words(kvviz.picture(trace, copied).svg)
     step = trace.steps[copied.step or 0]
     assert step.op_type in shown and f"{size(step.copied)} copied here" in shown
     assert re.search(rf"step {step.index:,} of {len(trace.steps):,} · decode \d+", shown)
-
-
-def test_a_picture_is_the_same_every_time() -> None:
-    assert kvviz.picture(story(), 2).svg == kvviz.picture(story.__wrapped__(), 2).svg
+    assert kvviz.picture(trace, 2).svg == kvviz.picture(story.__wrapped__(), 2).svg
 
 
 @pytest.mark.parametrize("look", ["light", "dark"])
@@ -85,12 +83,8 @@ def test_the_ending_names_the_form(tmp_path: Path) -> None:
         assert (tmp_path / name).read_bytes() == content
     with pytest.raises(InputError, match=r"a\.gif: a picture is saved as \.svg, \.png or \.md"):
         made.save(tmp_path / "a.gif")
-
-
-def test_a_rank_that_is_not_there_is_refused() -> None:
-    trace = story()
-    with pytest.raises(InputError, match=rf"finding=99: there are {len(findings(trace))} findings, numbered from 1"):
-        kvviz.picture(trace, 99)
+    with pytest.raises(InputError, match=rf"finding=99: there are {len(findings(story()))} findings, numbered from 1"):
+        kvviz.picture(story(), 99)
 
 
 def test_one_command_writes_all_three_forms(
@@ -116,25 +110,15 @@ def test_a_page_opens_at_the_first_step_that_a_query_finds(tmp_path: Path, capsy
 
 
 def test_words_beside_links_and_the_readers_of_many_outputs_do_not_overlap() -> None:
-    kinds = [*(["Relu"] * 3), *(["Neg"] * 3), *(["Abs"] * 3)]
-    nodes = [
-        node("Add", "x x", "a"),
-        node("Transpose", "a", "b", perm=[1, 0]),
-        node("Transpose", "x", "c", perm=[1, 0]),
-        node("Mul", "b c", "d"),
-        node("Split", "d", "e f g", axis=0, num_outputs=3),
-        *(node(kind, "efg"[i // 3], f"y{i}") for i, kind in enumerate(kinds)),
-    ]
-    loaded = kvviz.load(model(nodes, ["x float 6 6"], [f"y{i} float 2 6" for i in range(9)]))
-    trace = kvviz.run(loaded, {"x": np.ones((6, 6), np.float32)})
+    readers = " ".join(f"y{i} = {op}({part})" for i, (op, part) in enumerate(READERS))
+    outputs = ", ".join(f"float[2, 6] y{i}" for i in range(9))
+    graph = graph_of(f"""g (float[6, 6] x) => ({outputs}) {{ a = Add(x, x) b = Transpose <perm = [1, 0]> (a)
+        c = Transpose <perm = [1, 0]> (x) d = Mul(b, c) e, f, g = Split <axis = 0, num_outputs = 3> (d) {readers} }}""")
+    trace = kvviz.run(graph, {"x": np.ones((6, 6), np.float32)})
     split = next(step for step in trace.steps if step.op_type == "Split")
     about = Finding("held", "d is kept", 144, (split.index,), split.index)
-    assert words(kvviz.picture(trace, about).svg).count("Relu") == 3
-    assert words(kvviz.picture(trace, about).svg).count("Abs") == 0
+    shown = words(kvviz.picture(trace, about).svg)
+    assert (shown.count("Relu"), shown.count("Abs")) == (3, 0)
     missed = next(step for step in trace.steps if len({b.input for b in step.decision.blockers}) > 1)
-    assert (
-        words(kvviz.picture(trace, Finding("miss", "m", 144, (missed.index,), missed.index)).svg).count(
-            "cannot be overwritten"
-        )
-        == 1
-    )
+    shown = words(kvviz.picture(trace, Finding("miss", "m", 144, (missed.index,), missed.index)).svg)
+    assert shown.count("cannot be overwritten") == 1

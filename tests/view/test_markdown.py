@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper
 
 import kvviz
 from kvviz.explain.sentences import sentence
 from kvviz.report.faces.markdown_text import code, filled, text
 from kvviz.trace.units import size
+from tests.graph.build import MODELS, model, node
 
-MODELS = Path(__file__).resolve().parents[2] / "assets" / "models"
 STORY = MODELS / "storyteller" / "concat" / "model.onnx"
 
 
@@ -56,9 +54,7 @@ def test_the_three_lines_make_the_same_step_again(story: kvviz.Trace, monkeypatc
     exec("\n".join(lines[:2]), names)
     assert sentence(names["trace"].steps[700], names["trace"]) == sentence(story.steps[700], story)
     assert lines[2] == "kvviz.debug(trace, step=700)"
-
-
-def test_three_lines_tell_the_options_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    # and they tell the options of the run
     trace = kvviz.decode(kvviz.load(STORY), [1, 77], 3, policy="rten", kv_capacity=8, progress=False)
     assert "[1, 77], max_new_tokens=3, policy='rten', kv_capacity=8)" in trace.to_markdown(5)
     # and the policy states whose version it follows
@@ -85,18 +81,14 @@ def test_what_is_held_after_a_step_is_what_the_next_one_finds(story: kvviz.Trace
 
 def test_names_stay_in_their_cells_and_become_no_markup() -> None:
     evil = "a|b`c`<img src=x>\n| x | @someone #12 _y_ [z](http://z)"
-    node = helper.make_node("Add", ["x", "x"], ["y"], name=evil)
-    value = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [4]) for n in "xy"]
-    model = helper.make_model(helper.make_graph([node], "g", value[:1], value[1:]))
-    trace = kvviz.run(kvviz.load(model), {"x": np.ones(4, np.float32)})
+    proto = model([node("Add", "x x", "y", name=evil)], ["x float 4"], ["y float 4"])
+    trace = kvviz.run(kvviz.load(proto), {"x": np.ones(4, np.float32)})
     told = trace.to_markdown(0)
     assert all(len(row) in (2, 3) for row in rows(told))
     assert "``a\\|b`c`<img src=x>·\\| x \\| @someone #12 _y_ [z](http://z)``" in told
     assert "SHA-256" not in told
     assert text(evil) == "a\\|b\\`c\\`\\<img src=x\\>·\\| x \\| @<!-- -->someone #<!-- -->12 \\_y\\_ \\[z\\](http://z)"
-
-
-def test_a_name_with_backticks_at_its_ends_keeps_them() -> None:
+    # a name with backticks at its ends keeps them
     assert (code("`a"), code("a``"), code(" ")) == ("`` `a ``", "``` a`` ```", "`   `")
 
 

@@ -13,8 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import kvviz
-from kvviz.decode.token_loop import DecodeSession
-from kvviz.trace.schema.events import ORIGINS
 from kvviz.view.page_data import payload
 from kvviz.view.page_data.packed_columns import Columns, Strings, pack, unpack
 from tests.trace.recordings import copy_into_view, two_lanes
@@ -25,31 +23,6 @@ from tests.view.conftest import HOSTILE
 def sent_of(trace: kvviz.Trace) -> tuple[dict, dict[str, np.ndarray]]:
     """Header and columns of the payload of a trace."""
     return payload.decode(payload.payload(trace))
-
-
-def parts(offsets: np.ndarray, i: int) -> range:
-    return range(offsets[i], offsets[i + 1])
-
-
-def test_frames_storages_runs_and_caches_are_told_in_full(trace: kvviz.Trace) -> None:
-    head, col = sent_of(trace)
-    for i, frame in enumerate(trace.frames):
-        assert col["frame.parent"][i] == (-1 if frame.parent is None else frame.parent)
-        assert col["frame.iteration"][i] == (-1 if frame.iteration is None else frame.iteration)
-        graph = head["graphs"][col["frame.graph"][i]]
-        names = [graph["values"][col["bind.value"][j]] for j in parts(col["frame.bind"], i)]
-        assert names == [b.name for b in frame.bindings]
-    for i, s in enumerate(trace.storages):
-        told = [col[f"storage.{key}"][i] for key in ("capacity", "born", "freed")]
-        later = s.id in trace.log.later
-        assert told == [s.capacity, s.born, -1 if s.freed is None else s.freed + later]
-        assert ORIGINS[col["storage.origin"][i]] == s.origin
-    assert [(r["first"], r["last"], r["peak"]) for r in head["runs"]] == [
-        (r.first, r.last, r.peak_bytes) for r in trace.runs
-    ]
-    assert [(c["name"], c["valid"], c["capacity"]) for c in head["caches"]] == [
-        (c.name, [r.valid for r in c.runs], [r.capacity for r in c.runs]) for c in trace.caches
-    ]
 
 
 def test_blocks_share_out_the_nodes_that_run_and_each_has_a_drawing_of_its_size(trace: kvviz.Trace) -> None:
@@ -112,30 +85,10 @@ def test_the_bytes_are_the_same_each_time_and_columns_start_where_typed_arrays_c
     assert len(raw) == 4 + size + sum(nbytes + -nbytes % 8 for nbytes in sizes)
 
 
-def test_left_out_runs_keep_their_totals_but_no_steps(decoded: kvviz.Trace) -> None:
-    head, col = payload.decode(payload.payload(decoded, detail={0, 3}))
-    runs = decoded.runs
-    assert len(col["step.node"]) == sum(runs[k].last - runs[k].first for k in (0, 3))
-    assert [r["last"] - r["first"] for r in head["runs"][1:3]] == [0, 0]
-    assert [r["copied"] for r in head["runs"]] == [r.bytes_copied for r in runs]
-    born, freed = col["storage.born"], col["storage.freed"]
-    assert (born <= len(col["step.node"])).all()
-    assert ((freed == -1) | (freed >= born)).all()
-
-
 def test_hostile_names_arrive_unchanged(hostile: kvviz.Trace) -> None:
     head, _ = sent_of(hostile)
     assert [node[0] for node in head["graphs"][0]["nodes"]] == list(HOSTILE)
     assert max(map(len, head["strings"])) < 400
-
-
-def test_a_trace_without_steps_has_a_payload(decoded: kvviz.Trace) -> None:
-    # given a session that is about to run its first op
-    session = DecodeSession(decoded.graph, [1, 2], max_new_tokens=1)
-    session.look_ahead()
-    head, col = payload.decode(payload.payload(session.trace))
-    assert len(col["step.node"]) == 0 and len(col["out.value"]) == 0
-    assert head["graphs"][0]["order"] != []
 
 
 @pytest.mark.parametrize("length", [0, 1, 2, 3, 7])
