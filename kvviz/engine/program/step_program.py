@@ -101,7 +101,7 @@ class StepProgram:
 def _alike(one: Seen, two: Seen) -> bool:
     same = one.taken == two.taken and one.masks == two.masks and len(one.layouts) == len(two.layouts)
     kinds = [[where and (where[2], where[4]) for where in seen.placed] for seen in (one, two)]
-    return same and one[3:5] == two[3:5] and one[7:] == two[7:] and kinds[0] == kinds[1]
+    return same and one[3:5] == two[3:5] and one[7:-1] == two[7:-1] and kinds[0] == kinds[1]
 
 
 def _stretches(count: int, alike: Mapping[int, Seen], least: int) -> Iterator[tuple[int, int]]:
