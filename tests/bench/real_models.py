@@ -6,8 +6,8 @@
 from __future__ import annotations
 
 import statistics
+import time
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import numpy as np
 from onnx.reference import ReferenceEvaluator
 
 import kvviz
-from tests.bench.measure import ORT, REFERENCE, in_turns, ratio, seconds
+from tests.bench.measure import ORT, REFERENCE, ratio, seconds
 from tests.bench.tell import hold, row
 from tests.ort_session import session_of
 
@@ -53,7 +53,6 @@ def _measured(path: Path) -> tuple[dict[str, list[float]], int]:
     }
     for call in turns.values():
         call()
-    spent = sum(map(seconds, turns.values()))
     if seconds(turns[ORT]) < _SECONDS / 100:
         try:
             evaluator = ReferenceEvaluator(str(path))
@@ -62,5 +61,11 @@ def _measured(path: Path) -> tuple[dict[str, list[float]], int]:
         except Exception:
             # It raises whatever NumPy raises where a kernel is missing or wrong.
             turns.pop(REFERENCE, None)
-    rounds = max(_LEAST, min(_MOST, int(_SECONDS / max(spent, 1e-9))))
-    return in_turns({name: partial(seconds, call) for name, call in turns.items()}, rounds), len(graph.nodes)
+    times: dict[str, list[float]] = {name: [] for name in turns}
+    begin = time.process_time()
+    while len(times[ORT]) < _LEAST or (len(times[ORT]) < _MOST and time.process_time() - begin < _SECONDS):
+        # One after the other, as a program that runs one model calls it: a collection between two calls would cool the
+        # processor's caches, and cost small models more than they take.
+        for name, call in turns.items():
+            times[name].append(seconds(call) * 1e3)
+    return times, len(graph.nodes)
