@@ -33,6 +33,8 @@ def test_a_dry_decode_of_every_cache_protocol_has_the_figures_of_the_real_one(na
             assert_agree(kvviz.decode(graph, prompt, dry=True, **how), real)
     chunked = DecodeSession(graph, [3, 1, 4, 1, 5], max_new_tokens=3, chunk=2, policy=policy, **options).run_to_end()
     assert_agree(kvviz.dry(graph, prompt_tokens=5, max_new_tokens=3, chunk=2, policy=policy, **options), chunked)
+    whole = kvviz.decode(graph, [3, 1, 4, 1, 5], 3, policy=policy, progress=False, **options)
+    assert chunked.tokens == whole.tokens
 
 
 def test_inputs_that_a_dry_decode_makes_are_of_all_its_sequences() -> None:

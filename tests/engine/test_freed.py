@@ -1,6 +1,8 @@
 """What nobody holds is freed at once, and a trace of many runs stays small."""
 
 import gc
+import resource
+import sys
 import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,7 +18,7 @@ from kvviz.report.explain import explain
 from kvviz.report.faces.steps_table import steps_table
 from kvviz.view.export import to_html
 from tests.engine.graphs import graph_of
-from tests.graph.build import MODELS
+from tests.graph.build import MODELS, model, node
 
 PROMPT = [1, 2, 3]
 
@@ -77,6 +79,26 @@ def test_under_every_policy_and_from_a_file(policy: str, name: str, tmp_path: Pa
     refs = [weakref.ref(one) for one in (trace, trace.graph, again, again.graph)]
     del trace, again
     assert_freed(*refs)
+
+
+def test_three_hundred_times_load_run_explain_and_drop_take_no_more_memory_than_ten() -> None:
+    weight = np.ones((512, 512), np.float32)
+    proto = model([node("MatMul", "x w", "y"), node("Relu", "y", "z")], ["x float 1 512"], ["z float 1 512"], w=weight)
+    data, x = proto.SerializeToString(), np.ones((1, 512), np.float32)
+
+    def once() -> None:
+        repr(explain(kvviz.run(kvviz.load(data), {"x": x})))
+
+    def peak() -> int:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // (1 if sys.platform == "darwin" else 1024)
+
+    for _ in range(10):
+        once()
+    before = peak()
+    for _ in range(290):
+        once()
+    # In MB; the weights alone are 300.
+    assert peak() - before < 30
 
 
 @pytest.mark.parametrize("policy", ["onnxruntime", "rten"])

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import kvviz
 from tests.engine.graphs import numbers, run, step_of
 from tests.ops.kernels import run_kernel
 
@@ -48,6 +49,17 @@ def test_they_are_not_where_somebody_may_depend_on_it(text: str) -> None:
     assert step.decision.dispatch == "run"
     assert [blocker.code for blocker in step.decision.blockers] == ["NOT_CONTIGUOUS"]
     assert trace.outputs["y"].tobytes() == run(text, inputs, policy="never").outputs["y"].tobytes()
+
+
+def test_rows_of_a_cache_with_room_are_overwritten_after_an_append() -> None:
+    text = """g (float[1, 2, P, 4] past, float[1, 2, 1, 4] row, int64[1] at) => (float[1, 2, T, 4] y) {
+        p = Concat <axis = 2> (past, row) [op] y = TensorScatter(p, row, at) }"""
+    row, at = numbers(1, 2, 1, 4), np.array([1])
+    past = kvviz.reserve(numbers(1, 2, 3, 4), 2, 8)
+    trace = run(text, {"past": past, "row": row, "at": at}, opset=24, donate=["past"])
+    assert step_of(trace, "op").decision.taken == ("p",) and trace.bytes_copied == 0
+    never = run(text, {"past": numbers(1, 2, 3, 4), "row": row, "at": at}, opset=24, policy="never")
+    assert trace.outputs["y"].tobytes() == never.outputs["y"].tobytes()
 
 
 INTS = np.arange(12, dtype=np.int64).reshape(3, 4)

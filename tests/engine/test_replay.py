@@ -112,8 +112,11 @@ def test_a_value_that_is_gone_not_there_yet_or_unknown_is_not_guessed() -> None:
 
 def test_inputs_beyond_the_budget_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replay, "BUDGET", 15)
+    trace = run(CHAIN, {"x": numbers(4)})
     with pytest.raises(ReplayError, match="value 'y' was not recorded: the inputs of its run were larger"):
-        run(CHAIN, {"x": numbers(4)}).value("y")
+        trace.value("y")
+    with pytest.raises(ReplayError, match="larger than the budget"):
+        trace.recipe.again()
     monkeypatch.setattr(replay, "BUDGET", 16)
     assert run(CHAIN, {"x": numbers(4)}).value("y").shape == (4,)
 
