@@ -23,29 +23,24 @@ WAITING: list[tuple[Callable[..., Any], int, Any]] = []
 """Interrupts since `held_back` began: handler, signal number and the frame that was running; usually empty."""
 
 
-class held_back:
+@contextmanager
+def held_back() -> Iterator[None]:
     """Defer Ctrl-C to calls of `deliver` and to the end of the context. Only Python handlers in the main thread are
     deferred: no others can raise here."""
-
-    def __enter__(self) -> None:
-        global _handler, _callers
-        self._mine: Callable[..., Any] | None = None
-        handler = None if _handler is not None else _raw.getsignal(signal.SIGINT)
-        if callable(handler) and threading.current_thread() is threading.main_thread():
-            try:
-                self._mine = _handler = _callers = handler
-                _raw.signal(signal.SIGINT, _hold)
-            except BaseException:
-                _handler = None
-                raise
-
-    def __exit__(self, *_: object) -> None:
-        global _handler
-        if self._mine is not None:
-            _handler = None
-            if _raw.getsignal(signal.SIGINT) is _hold:
-                _raw.signal(signal.SIGINT, self._mine)
-            deliver()
+    global _handler, _callers
+    handler = None if _handler is not None else _raw.getsignal(signal.SIGINT)
+    if not callable(handler) or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    try:
+        _handler = _callers = handler
+        _raw.signal(signal.SIGINT, _hold)
+        yield
+    finally:
+        _handler = None
+        if _raw.getsignal(signal.SIGINT) is _hold:
+            _raw.signal(signal.SIGINT, handler)
+        deliver()
 
 
 def deliver() -> None:
