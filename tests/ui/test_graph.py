@@ -117,7 +117,7 @@ def test_the_wheel_belongs_to_the_page_until_the_graph_has_the_focus_and_draggin
     # when it has no focus, the page scrolls
     graph.root.focus()
     mouse.wheel(0, 120)
-    graph.page.wait_for_function("window.scrollY > 50")
+    graph.page.wait_for_function("() => window.scrollY > 50")
     graph.page.evaluate("window.scrollTo(0, 0)")
     graph.page.wait_for_timeout(200)
     # when it has, the graph does
