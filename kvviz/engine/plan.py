@@ -153,6 +153,15 @@ class PlannedNode:
         self.grows = tuple(g for g in spec.grows if g.input in given and self.inputs[g.input] and g.output < outputs)
 
 
+_RANDOM = {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
+
+
+def may_draw(node: Node) -> bool:
+    """Whether an op may draw other random numbers each time; a Dropout only in training, which takes a third input."""
+    drops = node.op_type == "Dropout" and len(node.inputs) > 2 and bool(node.inputs[2])
+    return (drops or node.op_type in _RANDOM) and "seed" not in node.attributes
+
+
 class Plan:
     """The nodes of one graph that the requested outputs need, ready to run in ``order``. ``slots``: value name to slot.
     ``uses``: reads of each slot in one activation, plus one for a requested output. ``dry``: if not None, its kernels

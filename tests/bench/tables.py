@@ -99,7 +99,8 @@ def few_ops(rounds: int) -> Mapping[str, Sequence[float]]:
     feeds = decode_feeds(graph, MADE_PROMPT[:1], TOKENS)
     turns = {
         ALONE: runtime_turn(lambda _, feed: kvviz.run(graph, feed), feeds),
-        READ: runtime_turn(lambda _, feed: kvviz.run(graph, feed).peak_bytes, feeds),
+        # A graph of its own: how a call repeats depends on whether traces of it were read.
+        READ: runtime_turn(lambda _, feed: kvviz.run(other, feed).peak_bytes, feeds),
         REFERENCE: runtime_turn(ReferenceEvaluator(proto).run, feeds),
         ORT: runtime_turn(session_of(proto, rewrite=True).run, feeds),
     }

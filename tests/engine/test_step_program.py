@@ -17,6 +17,7 @@ from kvviz.decode.run_sessions import SingleRun
 from kvviz.decode.token_loop import DecodeSession
 from kvviz.engine import execution
 from kvviz.engine.planning import plan_for
+from kvviz.engine.program import prepared_call
 from kvviz.engine.program.segment import Segment
 from kvviz.engine.program.segment_code import Facts
 from kvviz.engine.sessions.session import Session
@@ -153,6 +154,12 @@ def test_a_shape_that_follows_from_numbers_stops_the_program_there() -> None:
     assert 7 in ops and any(0 < count < 7 for count in ops)
 
 
+@pytest.fixture
+def reads_cost_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prepared_call, "_PAUSE", 0)
+
+
+@pytest.mark.usefixtures("reads_cost_nothing")
 def test_the_trace_of_a_call_that_repeats_is_made_when_read_and_is_the_same() -> None:
     graph = counting()
     plan = [(2, 4)] * 4 + [(3, 5), (2, 5), (2, 4), (2, 4), (0, 4), (1, 7), (2, 4), (2, 4), (2, 4)]
@@ -171,6 +178,59 @@ def test_the_trace_of_a_call_that_repeats_is_made_when_read_and_is_the_same() ->
                 found[programs].append((results, logged(trace), trace.options))
         assert not programs or {0 < count < 7 for count in ops} == {True, False}
     assert found[0] == found[1]
+
+
+def test_calls_whose_traces_are_read_run_step_by_step_more_and_more_often() -> None:
+    graph = counting()
+    calls = [kvviz.run(graph, numbers(2, 4)) for _ in range(16)]
+    assert all("log" not in vars(trace) for trace in calls[4:])
+    made = []
+    for _ in range(24):
+        trace = kvviz.run(graph, numbers(2, 4))
+        made.append("log" in vars(trace))
+        assert len(trace.steps) == 7
+    assert [at for at, whole in enumerate(made) if not whole] == [0, 2, 6, 14]
+
+
+def choosing() -> Graph:
+    """What an If gives is new or the caller's, and is overwritten in place where it may be."""
+    return graph_of("""choosing (bool flag, bool deep, float[3] x, float[3] y) => (float[3] z, float[3] w) {
+        s = Add (x, x)
+        c = If (flag) <then_branch = then () => (float[3] r) {
+            a = Neg (y) r = If (deep) <then_branch = sine () => (float[3] b) { b = Sin (a) },
+                                       else_branch = same () => (float[3] d) { d = Identity (y) }> },
+                       else_branch = other () => (float[3] k) { k = Identity (x) }>
+        z = Tanh (c) w = If (deep) <then_branch = one () => (float[3] v) { v = Abs (s) },
+                                    else_branch = two () => (float[3] u) { u = Identity (s) }> }""")
+
+
+@pytest.mark.usefixtures("reads_cost_nothing")
+@settings(max_examples=60, deadline=None)
+@given_that(st.lists(st.tuples(st.booleans(), st.booleans(), st.booleans(), st.booleans()), max_size=6))
+def test_a_call_that_repeats_takes_the_branch_that_it_is_told(ways: list[tuple[bool, bool, bool, bool]]) -> None:
+    graph, deferred = choosing(), 0
+    for flag, deep, donated, read in [(True, True, False, False)] * 4 + ways:
+        x, y = np.array([0.5, -1, 2], np.float32), np.array([3, -2, 1], np.float32)
+        feeds = {"flag": np.array(flag), "deep": np.array(deep), "x": x, "y": y}
+        trace = kvviz.run(graph, feeds, donate=["x", "y"] * donated)
+        deferred += "log" not in vars(trace)
+        first = np.tanh((np.sin(-y) if deep else y) if flag else x) if not donated else None
+        if first is not None:
+            assert np.allclose(trace.outputs["z"], first, atol=1e-6)
+            assert np.allclose(trace.outputs["w"], [1, 2, 4] if deep else [1, -2, 4])
+            assert x.tolist() == [0.5, -1, 2] and y.tolist() == [3, -2, 1]
+        if read:
+            with counted(programs=False):
+                again = SingleRun(choosing(), feeds).run_to_end() if not donated else trace
+            assert logged(trace) == logged(again)
+    assert deferred
+
+
+def test_a_graph_that_draws_numbers_runs_once() -> None:
+    graph = graph_of("drawing (float[3] x) => (float[3] y) { a = RandomNormalLike (x) y = Add (a, x) }")
+    for _ in range(6):
+        trace = kvviz.run(graph, {"x": np.zeros(3, np.float32)})
+        assert "log" in vars(trace)
 
 
 def several() -> Graph:
@@ -268,7 +328,7 @@ def test_an_interrupt_stops_the_program_after_the_op(at: int) -> None:
     assert len(session.log) == at + 1
     names[f"k{at}"] = interrupted
     repeated = kvviz.run(graph, numbers(2, 4))
-    assert repeated.interrupted and len(repeated.log) == at + 1
+    assert repeated.interrupted and len(repeated.log) == 0
     with counted(False):
         assert finished(session) == finished(SingleRun(graph, numbers(2, 4)))
 
