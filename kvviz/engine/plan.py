@@ -267,12 +267,12 @@ def needed(graph: Graph, outputs: Sequence[str]) -> list[Node]:
 
 def check_outputs(graph: Graph, outputs: Sequence[str]) -> None:
     """Raise `GraphError` for an output that is neither a node's output nor a weight nor an input."""
-    inputs = {value.name for value in graph.inputs}
     for name in outputs:
-        if name not in graph.producers and name not in inputs and name not in graph.weights:
-            raise GraphError(
-                f"the graph has no value named {name!r}; its outputs are {', '.join(o.name for o in graph.outputs)}"
-            )
+        if name in graph.producers or name in graph.weights or any(value.name == name for value in graph.inputs):
+            continue
+        raise GraphError(
+            f"the graph has no value named {name!r}; its outputs are {', '.join(o.name for o in graph.outputs)}"
+        )
 
 
 def unsupported(graph: Graph) -> list[str]:
