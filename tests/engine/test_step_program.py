@@ -16,6 +16,7 @@ import kvviz
 from kvviz.decode.run_sessions import SingleRun
 from kvviz.decode.token_loop import DecodeSession
 from kvviz.engine import execution
+from kvviz.engine.plan import Plan
 from kvviz.engine.planning import plan_for
 from kvviz.engine.program import prepared_call
 from kvviz.engine.program.segment import Segment
@@ -100,7 +101,7 @@ def test_a_decode_is_logged_alike(name: str, policy: str, capacity: int | None) 
 
     ops = alike(decoded)
     if policy in ("ideal", "never") and name in ("o01_optimum_llama", "storyteller/concat"):
-        size = len(plan_for(graph, tuple(value.name for value in graph.outputs), kvviz.policies.ideal).order)
+        size = len(plan_of(graph).order)
         assert sum(ops) > 3 * size and (policy == "never" or size in ops)
 
 
@@ -131,6 +132,12 @@ def test_random_graphs_are_logged_alike_however_their_inputs_lie(
             yield finished(SingleRun(graph, laid_out(example, way), None, example.donate, policy))
 
     alike(runs)
+    for way in (0, 0, 0, 0, *ways, 0):
+        feeds = laid_out(example, way)
+        called, stepped = kvviz.run(graph, feeds, policy=policy), SingleRun(graph, feeds, None, (), policy)
+        assert bits(called.outputs.values()) == bits(stepped.run_to_end().outputs.values())
+        for output in called.outputs.values():
+            output[...] = 7
 
 
 def counting() -> Graph:
@@ -224,6 +231,34 @@ def test_a_call_that_repeats_takes_the_branch_that_it_is_told(ways: list[tuple[b
                 again = SingleRun(choosing(), feeds).run_to_end() if not donated else trace
             assert logged(trace) == logged(again)
     assert deferred
+
+
+def test_what_follows_from_weights_and_shapes_is_not_computed_again_and_never_handed_out() -> None:
+    graph = graph_of("""known (bool flag, float[n, 3] x)
+        => (float[n, 3] y, float[3] w, float[k] v, float[n, 3] z, float[3] u)
+        <float[3] weight = {1, 2, 3}, int64[1] flat = {-1}> {
+        a = Neg (weight) b = Exp (a) m = Mul (x, b) h = Tan (weight) y = Add (m, h)
+        w = Abs (b) c = Sin (w) v = Reshape (c, flat)
+        s = Shape (x) o = ConstantOfShape (s) z = Add (o, x) d = Cos (a)
+        u = If (flag) <then_branch = then () => (float[3] e) { f = Tan (weight) e = Add (f, d) },
+                       else_branch = other () => (float[3] g) { g = Identity (d) }> }""")  # fmt: skip
+    numbers, calls = np.array([1, 2, 3], np.float32), []
+    for size, way in [(2, True)] * 8 + [(4, True), (2, True), (2, False), (2, True)] + [(3, False)] * 8:
+        x = np.full((size, 3), 0.5, np.float32)
+        trace = kvviz.run(graph, {"flag": np.array(way), "x": x})
+        known = np.exp(-numbers)
+        other = np.cos(-numbers) + np.tan(numbers) * way
+        for name, wanted in zip("ywvzu", [x * known + np.tan(numbers), known, np.sin(known), x, other], strict=True):
+            assert np.allclose(trace.outputs[name], wanted, atol=1e-6), name
+            trace.outputs[name][...] = 7
+        calls.append(next(iter(plan_of(graph).programs.values())).call)
+    # But Tan and Shape.
+    sizes = [call and sum(getattr(part, "size", 0) for part in call._body.parts) for call in calls]
+    assert sizes[:8] == [None, None] + [10] * 6
+
+
+def plan_of(graph: Graph) -> Plan:
+    return plan_for(graph, tuple(value.name for value in graph.outputs), kvviz.policies.ideal)
 
 
 def test_a_graph_that_draws_numbers_runs_once() -> None:

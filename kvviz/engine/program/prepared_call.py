@@ -1,6 +1,7 @@
 """A call that repeats: a graph whose ops did twice the same runs on new inputs by checking these and calling kernels.
 
-Neither frames nor storages are kept meanwhile, and nothing is logged. So nothing needs repair where an op is otherwise
+What follows from weights and from layouts alone is computed once. Neither frames nor storages are kept meanwhile, and
+nothing is logged. So nothing needs repair where an op is otherwise
 than it was watched: the graph runs once more, step by step. The same makes the trace when somebody reads it.
 """
 
@@ -13,13 +14,16 @@ import numpy as np
 
 from kvviz.engine.binding import is_shape
 from kvviz.engine.frame import Frame
-from kvviz.engine.plan import KEEP, Plan, PlannedNode, may_draw
+from kvviz.engine.plan import ABSENT, KEEP, Plan, PlannedNode, may_draw
 from kvviz.engine.program.segment import Segment
 from kvviz.engine.program.segment_code import Code, Facts
 from kvviz.engine.program.watched_run import Layout, Watch
 from kvviz.graph.model import Value
 from kvviz.trace.schema.run_options import GivenInputs, RunOptions
 
+# Ops whose results follow from the layout of their first input, and how many bytes of results are kept.
+_OF_LAYOUTS, _KNOWN_AHEAD = {"Shape", "Size"}, 1 << 24
+_NONE: Mapping[str, Any] = {}
 # How many calls at most run step by step after one whose trace was read.
 _PAUSE = 63
 
@@ -70,16 +74,14 @@ class Stretch(NamedTuple):
 
 
 class Body:
-    """The ops of a plan, in the order of running."""
+    """The ops of a plan, in the order of running. ``values``: those that are there when it begins, by slot."""
 
-    def __init__(self, plan: Plan, parts: Sequence[Stretch | Branch]) -> None:
+    def __init__(self, parts: Sequence[Stretch | Branch], values: list[Any]) -> None:
         self.parts = tuple(parts)
-        self._values: list[Any] = [None] * len(plan.names)
-        for name, slot in plan.weights:
-            self._values[slot] = plan.graph.weights[name]
+        self._values = values
 
     def frame(self) -> Frame:
-        """A frame of which only the values are there: those of weights."""
+        """A frame of which only the values are there."""
         frame = Frame.__new__(Frame)
         frame.vals = self._values.copy()
         return frame
@@ -146,39 +148,104 @@ def prepared(plan: Plan, watch: Watch, segments: Sequence[Segment]) -> PreparedC
     return None if body is None else PreparedCall(plan, body, given)
 
 
-def _body(plan: Plan, watch: Watch, segments: Sequence[Segment] = ()) -> Body | None:
+def _body(plan: Plan, watch: Watch, segments: Sequence[Segment] = (), outer: Mapping[str, Any] = _NONE) -> Body | None:
+    """``outer``: values around it that are the same each time."""
+    plain = {planned.position for planned in plan.order if not planned.control}
+    # One that appends asks the frame for room.
+    appends = any(one.taken and not one.usual for one in watch.alike.values())
+    if appends or not plain <= watch.alike.keys() or any(may_draw(plan.order[at].node) for at in plain):
+        return None
     parts: list[Stretch | Branch] = []
     uses, first = plan.uses.copy(), 0
     for _, slot in plan.captured:
         uses[slot] += KEEP
+    values, fixed, done = _known_ahead(plan, watch, outer)
+    same = {**outer, **{name: values[slot] for name, slot in plan.slots.items() if slot in fixed}}
     known = {(segment.first, len(segment.nodes)): segment for segment in segments}
     for at, planned in enumerate([*plan.order, None]):
         if planned is not None and not planned.control:
-            if at not in watch.alike or may_draw(planned.node):
-                return None
             continue
-        if at > first:
-            segment = known.get((first, at - first)) or Segment(plan, first, at)
+        left = [position for position in range(first, at) if position not in done]
+        if left:
+            segment = known.get((first, len(left))) or Segment(plan, first, at)
             seen = [watch.alike[position] for position in range(first, at)]
-            if any(one.taken and not one.usual for one in seen):  # one that appends asks the frame for room
-                return None
-            parts.append(Stretch(segment.code or segment.numbers(seen, watch.loose, uses), at - first))
-            for passed in segment.nodes:
-                _read(passed, uses)
+            code = segment.code or segment.numbers(seen, watch.loose, uses, done)
+            parts.append(Stretch(code, len(left)))
+        for passed in plan.order[first:at]:
+            _read(passed, uses)
         if planned is not None:
-            branch = _branch(plan, planned, watch, _read(planned, uses))
+            branch = _branch(plan, planned, watch, _read(planned, uses), same)
             if branch is None:
                 return None
             parts.append(branch)
         first = at + 1
-    return Body(plan, parts)
+    return Body(parts, values)
 
 
-def _branch(plan: Plan, planned: PlannedNode, watch: Watch, dies: tuple[int, ...]) -> Branch | None:
+def _known_ahead(plan: Plan, watch: Watch, outer: Mapping[str, Any]) -> tuple[list[Any], set[int], set[int]]:
+    """Values by slot, and the slots of those that are the same each time: weights, and what follows from them and from
+    layouts. Also the ops that need not run for them: no other op may write into such a value, or hand it on."""
+    values: list[Any] = [None] * len(plan.names)
+    given = {value.name for value in plan.graph.overridable}
+    fixed = {ABSENT}
+    for name, slot in plan.weights:
+        values[slot] = plan.graph.weights[name]
+        fixed.update({slot} if name not in given else ())
+    for name, slot in plan.captured:
+        values[slot] = outer.get(name)
+        fixed.update({slot} if name in outer else ())
+    done, room = set[int](), _KNOWN_AHEAD
+    for planned in plan.order:
+        seen = watch.alike.get(planned.position)
+        if seen is None or seen.sums[0] > room:
+            continue
+        args = [values[slot] for slot in planned.inputs]
+        if planned.node.op_type in _OF_LAYOUTS and seen.layouts[0] and planned.inputs[0] not in watch.loose:
+            args[0] = np.broadcast_to(np.empty(()), seen.layouts[0][0])
+        elif not fixed.issuperset(planned.inputs):
+            continue
+        made = _made_ahead(planned, args, len(planned.outputs))
+        if not made:
+            continue
+        room -= seen.sums[0]
+        done.add(planned.position)
+        fixed.update(planned.outputs)
+        for slot, value in zip(planned.outputs, made):
+            values[slot] = value
+    touched = set(plan.outputs)
+    for planned in reversed(plan.order):
+        if planned.position in done and touched.isdisjoint(planned.outputs):
+            continue
+        done.discard(planned.position)
+        if planned.control:
+            touched.update(slot for slot, _ in planned.consumes)
+        else:
+            seen = watch.alike[planned.position]
+            touched.update(planned.inputs[at] for at in (*seen.taken, *seen.sources) if at >= 0)
+    return values, fixed, done
+
+
+def _made_ahead(planned: PlannedNode, args: Sequence[Any], count: int) -> list[np.ndarray]:
+    """The outputs of an op, read-only; none if it fails or one is no array."""
+    try:
+        out = planned.call(*args)
+    except Exception:
+        return []
+    made = [np.asarray(value) for value in ((out,) if count == 1 else out[:count]) if value is not None]
+    if len(made) < count:
+        return []
+    for value in made:
+        value.flags.writeable = False
+    return made
+
+
+def _branch(
+    plan: Plan, planned: PlannedNode, watch: Watch, dies: tuple[int, ...], same: Mapping[str, Any]
+) -> Branch | None:
     if planned.position not in watch.repeated:
         return None
     attribute, inner, seen = watch.repeated[planned.position]
-    body = _body(inner, seen)
+    body = _body(inner, seen, outer=same)
     if body is None:
         return None
     captured = tuple((plan.slots[name], slot) for name, slot in inner.captured)

@@ -188,11 +188,13 @@ class Segment:
         self._events, self._signs, self._upto = np.array(events), np.array(signs), np.array(upto)
         self.code, self._lines = code_of(self.nodes, seen, self.ops, loose, self._fixed)
 
-    def numbers(self, seen: list[Seen], loose: set[int], uses: list[int]) -> Code:
-        """Code that only computes: nobody asks who holds what it reads."""
+    def numbers(self, seen: list[Seen], loose: set[int], uses: list[int], done: set[int]) -> Code:
+        """Code that only computes: nobody asks who holds what it reads. ``done``: ops that need not run."""
         self._seen, self._varies, self.uses, self._lent = seen, loose, uses.copy(), []
         ops, _ = self._simulate(len(self.nodes))
-        return code_of(self.nodes, seen, ops, loose, self._fixed)[0]
+        left = [at for at, planned in enumerate(self.nodes) if planned.position not in done]
+        nodes, seen, ops = [self.nodes[at] for at in left], [seen[at] for at in left], [ops[at] for at in left]
+        return code_of(nodes, seen, ops, loose, self._fixed)[0]
 
     def _simulate(self, count: int) -> tuple[list[Op], State]:
         """The ops, and what there is after ``count`` of them: who holds which storage, as `Execution.note` counts."""

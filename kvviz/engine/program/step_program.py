@@ -19,6 +19,9 @@ storages, bytes and rows of the log follow from the template (`Done`), whose row
 from what loose ops note in flat lists (`Facts`). A view with the same arguments of an input that lies where it lay is
 made without its kernel (`_same_view`); its layout need not be compared.
 
+A main graph all of whose ops did twice the same, also in the branches that it took, has a `PreparedCall`, which does
+less still.
+
 Runs on ghosts, with poison, with a pool or homes of a policy, or under a rule of the caller's own have no program.
 """
 
@@ -43,7 +46,7 @@ _PATIENCE = 8  # how often two watched runs of a plan are compared, and for how 
 
 class StepProgram:
     """The segments of a plan, in the order of running, and how often it ran otherwise. ``segments``: those without code
-    are only looked at. ``call``: of the main graph, if one segment is all of it."""
+    are only looked at. ``call``: of the main graph, if all its ops did twice the same."""
 
     def __init__(self) -> None:
         self.segments: tuple[Segment, ...] = ()
@@ -52,12 +55,13 @@ class StepProgram:
         self._learned = 0
         self._missed = 0
         self._failed = 0
+        self._turned = False  # an If of the main graph took another branch in the last watched run than before
 
     @property
     def watches(self) -> bool:
         """Whether the next run is to be watched."""
         ready = self.call or (self.segments and all(segment.code for segment in self.segments))
-        return self._learned < _PATIENCE and (not ready or self._missed > 2)
+        return self._learned < _PATIENCE and (not ready or self._turned or self._missed > 2)
 
     def watch(self, frame: Frame, attribute: str) -> Watch | None:
         """What takes down a frame of the plan; those of the branches that it takes are taken down, too."""
@@ -97,6 +101,7 @@ class StepProgram:
                 call = prepared(plan, watch, segments) if ready else None
             self._learned += 1
             self._missed, self.segments, self.call = 0, segments, call
+            self._turned = not plan.graph.path and watch.repeated.keys() < watch.bodies.keys()
         self._last = watch
 
 
