@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.ops.kernels import Array
+from tests.ops.kernels import Array, rand, room_for, run_kernel, spec_of
 from tests.ops.random_cases import Call, cast, normals, tally, trimmed
 
 MS = "com.microsoft"
@@ -108,6 +108,18 @@ def test_1000_random_calls_of_group_query_attention_agree_with_onnxruntime_in_pl
 
 def test_400_random_calls_in_half_precision_agree_with_onnxruntime_in_place_and_not() -> None:
     tally(lambda seed: cast(group_query(seed), np.float16), 400, valid_parts, rtol=2e-2, atol=8e-3, in_place=200)
+
+
+def test_a_shorter_sequence_leaves_zeros_up_to_the_end_and_nothing_is_appended_in_its_place() -> None:
+    own, pasts = [rand(3, 1, 64), rand(3, 1, 32), rand(3, 1, 32)], [rand(3, 2, 6, 16, seed=seed) for seed in (1, 2)]
+    lengths = [np.array([6, 5, 4], np.int32), np.array(7, np.int32)]
+    rooms = tuple(room_for(past, 7, 2) for past in pasts)
+    for given, grown in ((pasts, None), ([room[:, :, :6] for room in rooms], rooms)):
+        inputs = [*own, *given, *lengths]
+        for present in run_kernel(GQA, inputs, 3, domain=MS, grown=grown, num_heads=4, kv_num_heads=2)[1:]:
+            assert not present[1:, :, 6].any() and present[0, :, 6].all()
+        # The shorter one would write into rows that the past has already, and another op may still read those.
+        assert min(grow.rows(inputs, {}) for grow in spec_of(GQA, domain=MS).grows) > 2**32
 
 
 def normed(seed: int) -> Call:

@@ -12,6 +12,8 @@ from tests.ops.kernels import ints, rand
 
 MS = {"domain": "com.microsoft", "ml": 1}
 X, Y = rand(4, 5, 6), rand(2, 3, 4)
+BLOCKS = np.zeros((8, 4, 8), np.uint8)
+NBITS = {"K": 64, "N": 8, "block_size": 16, **MS}
 SEQUENCE = [rand(2), rand(3), rand(4)]
 Q, K, V = rand(2, 4, 3, 8), rand(2, 2, 5, 8), rand(2, 2, 5, 6)
 FLAT = [np.ascontiguousarray(x.transpose(0, 2, 1, 3)).reshape(2, x.shape[2], -1) for x in (Q, K, V)]
@@ -50,6 +52,15 @@ REFUSED: list[tuple[str, list, dict[str, Any], str]] = [
     ("Slice", [X, ints(0, 0), ints(1)], {}, "differ in number"),
     ("Slice", [X, ints(0), ints(1), ints(0), ints(0)], {}, "step of 0"),
     ("Slice", [X, ints(0, 0), ints(1, 1), ints(1, -2)], {}, "name one axis twice"),
+    ("ScatterND", [X, np.array([[4]]), rand(1, 5, 6)], {}, "index 4 is out of range for axis 0 of length 4"),
+    ("ScatterND", [X, np.array([[0, -6]]), rand(1, 6)], {}, "index -6 is out of range for axis 1 of length 5"),
+    ("ScatterND", [X, np.array([[0]]), rand(1, 5)], {}, r"updates must have shape \(1, 5, 6\), but have \(1, 5\)"),
+    ("ScatterND", [X, np.zeros((1, 4), np.int64), rand(1)], {}, "tuples of 4 numbers are too long"),
+    ("ScatterND", [X, np.array([[0]]), rand(1, 5, 6)], {"reduction": "mean"}, "'mean' is none of"),
+    ("ScatterElements", [X, np.array([[[9]]]), rand(1, 1, 1)], {"axis": 1}, "index 9 is out of range for axis 1"),
+    ("ScatterElements", [X, np.array([[[0]]]), rand(1, 1, 2)], {}, "differ"),
+    ("ScatterElements", [X, np.zeros((1, 6, 1), np.int64), rand(1, 6, 1)], {}, "longer than data"),
+    ("ScatterElements", [X, np.zeros((1, 1), np.int64), rand(1, 1)], {}, "differ in rank"),
     ("Split", [rand(6)], {"num_outputs": 3, "opset": 18, "n_outputs": 2}, "a split into 3 parts, .* names 2 outputs"),
     ("Split", [X], {"axis": 1, "opset": 13, "n_outputs": 2}, "length 5 does not split into 2 parts"),
     ("Concat", [X, rand(4, 4, 6)], {"axis": 2}, r"\(4, 5, 6\), \(4, 4, 6\) do not join along axis 2"),
@@ -65,6 +76,12 @@ REFUSED: list[tuple[str, list, dict[str, Any], str]] = [
     ("DFT", [rand(2, 3)], {}, "holds no numbers of 1 part or 2"),
     ("STFT", [rand(1, 8), np.array(2)], {"opset": 18}, "one of window and frame_length"),
     ("STFT", [rand(1, 8), np.array(2), rand(9)], {"opset": 18}, "frames of 9 every 2 do not fit a signal of 8"),
+    ("QuantizeLinear", [rand(3, 4), np.ones(3, np.float32)], {}, "do not fit axis"),
+    ("QuantizeLinear", [rand(3, 4), np.ones((3, 3), np.float32)], {"block_size": 2}, "in blocks of 2"),
+    ("MatMulNBits", [rand(3, 64), BLOCKS[:, :2], rand(8, 4)], NBITS, "do not hold 8 rows"),
+    ("MatMulNBits", [rand(3, 60), BLOCKS, rand(8, 4)], NBITS, "does not fit K"),
+    ("MatMulNBits", [rand(3, 64), BLOCKS[..., :6], rand(8, 4)], {**NBITS, "bits": 3}, "3 bits"),
+    ("MatMulNBits", [rand(3, 64), BLOCKS, rand(8, 4)], {**NBITS, "weight_prepacked": 1}, "layout"),
     ("PRelu", [rand(3), rand(2, 3)], {}, "does not broadcast"),
     ("BiasGelu", [rand(2, 3, 8), rand(4)], MS, "does not fit the last axis"),
     ("SwiGLU", [rand(2, 8), rand(1, 8)], {"opset": 28}, "one shape"),

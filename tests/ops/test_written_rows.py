@@ -12,7 +12,7 @@ from kvviz.errors import OpError
 from kvviz.memory.storage import address
 from kvviz.ops.registry import OpSpec
 from kvviz.trace.schema.regions import Region, blocks
-from tests.ops.kernels import Array, kernel_named, spec_of
+from tests.ops.kernels import Array, kernel_named, rand, spec_of
 from tests.ops.random_cases import Call, taken_over
 from tests.ops.test_random_attention import attention
 from tests.ops.test_random_gqa import group_query, windowed
@@ -74,6 +74,18 @@ def test_scatters_tell_the_elements_that_they_write(seed: int, make: Callable[[i
     assert found <= told and (keeps or found == told)
 
 
+@pytest.mark.parametrize("op_type", ["ScatterND", "ScatterElements", "Scatter", "TensorScatter"])
+def test_a_scatter_costs_the_updates_and_where_it_copies_the_data_as_well(op_type: str) -> None:
+    spec, x = spec_of(op_type, 24), rand(4, 5, 6)
+    new = rand(4, 1, 6)
+    args = [x, new, np.arange(4)] if op_type == "TensorScatter" else [x, np.array([[1]]), new]
+    assert (spec.overwrites, spec.views) == ((0,), ())
+    assert spec.fits is not None and spec.fits(args, 0, {}) == ""
+    assert spec.cost is not None
+    assert spec.cost(args, (x,), True, {}) == (new.nbytes, 0)
+    assert spec.cost(args, (x,), False, {}) == (x.nbytes + new.nbytes, x.nbytes)
+
+
 @settings(max_examples=300)
 @given(seed=SEEDS, make=st.sampled_from([windowed, group_query, multi_head]))
 def test_shared_caches_tell_the_rows_that_they_write(seed: int, make: Callable[[int], Call]) -> None:
@@ -100,9 +112,8 @@ def test_shared_caches_tell_the_rows_that_they_write(seed: int, make: Callable[[
 @given(seed=SEEDS, make=st.sampled_from([attention, group_query, windowed, multi_head, packed]))
 def test_costs_are_what_is_written_and_the_past_that_is_copied(seed: int, make: Callable[[int], Call]) -> None:
     call = make(seed)
-    k, v = call.inputs[1:3]
     # New rows are counted at the size of keys, also where values have another one.
-    assume(make is not attention or (k is not None and v is not None and k.shape == v.shape))
+    assume(make is not attention or np.shape(call.inputs[1]) == np.shape(call.inputs[2]))
     args, how, _ = taken_over(call, np.random.default_rng(seed))
     outs = call.run(args, **how)
     spec = spec_of(call.op_type, call.opset, call.domain)
