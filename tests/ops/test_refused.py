@@ -82,6 +82,8 @@ REFUSED: list[tuple[str, list, dict[str, Any], str]] = [
     ("MatMulNBits", [rand(3, 60), BLOCKS, rand(8, 4)], NBITS, "does not fit K"),
     ("MatMulNBits", [rand(3, 64), BLOCKS[..., :6], rand(8, 4)], {**NBITS, "bits": 3}, "3 bits"),
     ("MatMulNBits", [rand(3, 64), BLOCKS, rand(8, 4)], {**NBITS, "weight_prepacked": 1}, "layout"),
+    ("BitCast", [rand(2)], {"to": 11, "opset": 26}, "width"),
+    ("Cast", [rand(2)], {"to": 99}, "element type"),
     ("PRelu", [rand(3), rand(2, 3)], {}, "does not broadcast"),
     ("BiasGelu", [rand(2, 3, 8), rand(4)], MS, "does not fit the last axis"),
     ("SwiGLU", [rand(2, 8), rand(1, 8)], {"opset": 28}, "one shape"),
