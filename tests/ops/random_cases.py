@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import ml_dtypes
@@ -77,6 +78,16 @@ def whole(call: Call, outputs: Sequence[Array]) -> list[Array]:
 def normals(rng: np.random.Generator, *shape: int) -> Array:
     """Normal numbers, small enough that sums of their products are rounded alike within the tolerance everywhere."""
     return (rng.standard_normal(shape) * 0.7).astype(np.float32)
+
+
+def dice(*seeds: int) -> tuple[np.random.Generator, Callable[..., Array], Callable[[float], bool]]:
+    """Random numbers of a seed; normal ones in a shape; and what is true in a share of all cases."""
+    rng = np.random.default_rng(seeds)
+
+    def perhaps(share: float) -> bool:
+        return bool(rng.random() < share)
+
+    return rng, partial(normals, rng), perhaps
 
 
 def trimmed(*inputs: Array | None) -> list[Array | None]:

@@ -14,7 +14,7 @@ from onnx.reference import ReferenceEvaluator
 
 from tests.ops.kernels import Array
 from tests.ops.ort_oracle import one_node_model
-from tests.ops.random_cases import Call, cast, normals, tally, trimmed
+from tests.ops.random_cases import Call, cast, dice, normals, tally, trimmed
 
 MASKS = (0.3, 0.3, 0.3, 0.1)
 
@@ -35,13 +35,7 @@ def mask_of(rng: np.random.Generator, shape: tuple[int, ...], kind: str) -> Arra
 
 def attention(seed: int, windows: bool = False, more: int = 0) -> Call:
     """A call; ``more`` keys are in the past if there is one, else among the new ones."""
-    rng = np.random.default_rng((seed, 4, more))
-
-    normal = partial(normals, rng)
-
-    def perhaps(share: float) -> bool:
-        return bool(rng.random() < share)
-
+    rng, normal, perhaps = dice(seed, 4, more)
     batch, shared, group = (int(n) for n in rng.integers(1, 4, 3))
     heads, queries, keys = shared * group, int(rng.integers(1, 6)), int(rng.integers(1, 8))
     size, value_size = (int(n) for n in rng.integers(1, 17, 2))

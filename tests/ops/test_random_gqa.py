@@ -2,13 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from tests.ops.kernels import Array, rand, room_for, run_kernel, spec_of
-from tests.ops.random_cases import Call, cast, normals, tally, trimmed
+from tests.ops.random_cases import Call, cast, dice, normals, tally, trimmed
 
 MS = "com.microsoft"
 GQA = "GroupQueryAttention"
@@ -20,13 +19,7 @@ def tables(rng: np.random.Generator, rows: int, half: int) -> tuple[Array, Array
 
 
 def group_query(seed: int) -> Call:
-    rng = np.random.default_rng((seed, 5))
-
-    normal = partial(normals, rng)
-
-    def perhaps(share: float) -> bool:
-        return bool(rng.random() < share)
-
+    rng, normal, perhaps = dice(seed, 5)
     batch, shared, group = int(rng.integers(1, 4)), int(rng.integers(1, 4)), int(rng.integers(1, 5))
     heads, size = shared * group, int(rng.choice([8, 16, 32]))
     form = ("prompt", "one token", "several tokens")[int(rng.integers(0, 3))]
@@ -144,10 +137,7 @@ def test_300_random_calls_with_norm_weights_agree_with_onnxruntime_asked_with_no
 
 
 def windowed(seed: int) -> Call:
-    rng = np.random.default_rng((seed, 6))
-
-    normal = partial(normals, rng)
-
+    rng, normal, _ = dice(seed, 6)
     batch, shared, group = int(rng.integers(1, 4)), int(rng.integers(1, 3)), int(rng.integers(1, 4))
     heads, size, capacity = shared * group, 16, int(rng.integers(1, 10))
     prompt = rng.random() < 0.3

@@ -5,13 +5,12 @@ It has no kernel for queries, keys and values in one tensor on the CPU, so there
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from tests.ops.kernels import Array
-from tests.ops.random_cases import Call, cast, normals, tally, trimmed
+from tests.ops.random_cases import Call, cast, dice, tally, trimmed
 
 MS = "com.microsoft"
 # A past twice as often: that is what can be in place.
@@ -38,13 +37,7 @@ def seen(rng: np.random.Generator, form: str, batch: int, queries: int, keys: in
 
 
 def multi_head(seed: int) -> Call:
-    rng = np.random.default_rng((seed, 7))
-
-    normal = partial(normals, rng)
-
-    def perhaps(share: float) -> bool:
-        return bool(rng.random() < share)
-
+    rng, normal, perhaps = dice(seed, 7)
     form = FORMS[seed % len(FORMS)]
     batch, heads, size = int(rng.integers(1, 4)), int(rng.integers(1, 5)), int(rng.choice([4, 8, 16]))
     value_size = int(rng.integers(1, 17)) if form in ("self", "cross") and perhaps(0.5) else size
@@ -97,10 +90,7 @@ def test_300_random_calls_in_half_precision_agree_with_onnxruntime_in_place_and_
 
 
 def packed(seed: int) -> Call:
-    rng = np.random.default_rng((seed, 8))
-
-    normal = partial(normals, rng)
-
+    rng, normal, _ = dice(seed, 8)
     batch, heads, size = int(rng.integers(1, 4)), int(rng.integers(1, 5)), int(rng.choice([2, 4, 8]))
     length, width, value_size = int(rng.integers(1, 6)), int(rng.integers(1, 9)), size
     past, added, held, n_outputs = None, None, 0, 1

@@ -1,12 +1,11 @@
 """Random calls of the operators with a state of fixed size, against onnxruntime's and onnx.reference's kernels."""
 
-from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.ops.random_cases import Call, by_ort, cast, normals, tally, trimmed
+from tests.ops.random_cases import Call, by_ort, cast, dice, tally, trimmed
 from tests.ops.test_random_attention import by_reference
 
 MS = "com.microsoft"
@@ -14,10 +13,7 @@ RULES = ("linear", "gated", "delta", "gated_delta")
 
 
 def linear(seed: int, domain: str) -> Call:
-    rng = np.random.default_rng((seed, 9))
-
-    normal = partial(normals, rng)
-
+    rng, normal, _ = dice(seed, 9)
     batch, shared, group, tokens = (int(n) for n in rng.integers(1, 4, 4))
     size, width, rule = int(rng.integers(1, 9)), int(rng.integers(1, 9)), RULES[seed % 4]
     heads, kv_heads = shared * group, shared
@@ -45,10 +41,7 @@ def linear(seed: int, domain: str) -> Call:
 
 
 def conv(seed: int, domain: str) -> Call:
-    rng = np.random.default_rng((seed, 10))
-
-    normal = partial(normals, rng)
-
+    rng, normal, _ = dice(seed, 10)
     batch, channels, length, taps = (int(n) for n in rng.integers(1, 6, 4))
     attributes: dict[str, Any] = {"activation": ("none", "silu", "swish")[seed % 3]}
     columns, tail = taps - 1, [channels]
