@@ -124,14 +124,14 @@ PACKED: list[tuple[list, str, str]] = [
     ([X, WEIGHTS, BIAS, None, None, rand(4, 3, 3)], "attention_bias", "must have shape"),
 ]
 CASES: list[Case] = [
-    *(("TensorScatter", x, attributes, 1, *says) for x, attributes, *says in SCATTERS),
+    *(("TensorScatter", x, how, 1, rule, advice) for x, how, rule, advice in SCATTERS),
     *(("Attention", *case) for case in ATTENTIONS),
     *(
         (f"{MS}.GroupQueryAttention", x, {**HEADS, **attributes}, 3, rule, advice)
         for x, attributes, rule, advice in GROUPS
     ),
-    *((f"{MS}.MultiHeadAttention", x, {"num_heads": 4}, 3, *says) for x, *says in MULTI),
-    *((f"{MS}.Attention", x, {"num_heads": 4}, 2, *says) for x, *says in PACKED),
+    *((f"{MS}.MultiHeadAttention", x, {"num_heads": 4}, 3, rule, advice) for x, rule, advice in MULTI),
+    *((f"{MS}.Attention", x, {"num_heads": 4}, 2, rule, advice) for x, rule, advice in PACKED),
 ]
 
 
