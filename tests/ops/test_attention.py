@@ -1,4 +1,4 @@
-"""ONNX Attention: against onnxruntime, and the rules of the text where onnxruntime has none or another."""
+"""ONNX Attention by the text where onnxruntime has no rule or another; and rotary embeddings of both domains."""
 
 from typing import Any
 
@@ -9,6 +9,7 @@ import pytest
 from kvviz.errors import OpError
 from tests.ops.kernels import check, ints, rand, run_kernel
 
+MS = "com.microsoft"
 Q, K, V = rand(2, 4, 3, 8), rand(2, 2, 5, 8), rand(2, 2, 5, 6)
 
 
@@ -72,3 +73,26 @@ def test_only_from_opset_24_on_a_mask_may_be_shorter_than_the_keys() -> None:
     np.testing.assert_allclose(run_kernel("Attention", [Q, K, V, mask], opset=24)[0], first, rtol=1e-6)
     with pytest.raises(OpError, match="does not broadcast to 5 keys, as it must before opset 24"):
         run_kernel("Attention", [Q, K, V, rand(3, 4)], opset=23)
+
+
+COS, SIN = np.cos(rand(10, 4)), np.sin(rand(10, 4))
+X = rand(2, 3, 5, 8)
+ROWS = flat(X)
+POSITIONS = np.array([[0, 1, 2, 3, 4], [9, 0, 3, 3, 8]])
+
+
+@pytest.mark.parametrize("interleaved", [0, 1])
+@pytest.mark.parametrize(
+    "x", [X, ROWS, ROWS.reshape(2, 5, 3, 8).transpose(0, 2, 1, 3)], ids=["by head", "flat", "turned"]
+)
+def test_rotary_embedding_agrees_with_onnxruntime(x: np.ndarray, interleaved: int) -> None:
+    how: dict[str, Any] = {"interleaved": interleaved} | ({"num_heads": 3} if x.ndim == 3 else {})
+    parts: list[tuple[int, dict[str, Any]]] = [(4, {}), (2, {"rotary_embedding_dim": 4})]
+    for width, part in parts:
+        tables = [np.ascontiguousarray(table[:, :width]) for table in (COS, SIN)]
+        for inputs in ([*tables, POSITIONS], [table[POSITIONS] for table in tables]):
+            check("RotaryEmbedding", [x, *inputs], opset=23, **how, **part)
+        if part:
+            part = {"num_heads": 3, **part}
+        for positions in (POSITIONS, ints(3)) if x.flags.c_contiguous else ():
+            check("RotaryEmbedding", [x, positions, *tables], domain=MS, **{**how, **part})

@@ -126,10 +126,7 @@ PACKED: list[tuple[list, str, str]] = [
 CASES: list[Case] = [
     *(("TensorScatter", x, how, 1, rule, advice) for x, how, rule, advice in SCATTERS),
     *(("Attention", *case) for case in ATTENTIONS),
-    *(
-        (f"{MS}.GroupQueryAttention", x, {**HEADS, **attributes}, 3, rule, advice)
-        for x, attributes, rule, advice in GROUPS
-    ),
+    *((f"{MS}.GroupQueryAttention", x, {**HEADS, **how}, 3, rule, advice) for x, how, rule, advice in GROUPS),
     *((f"{MS}.MultiHeadAttention", x, {"num_heads": 4}, 3, rule, advice) for x, rule, advice in MULTI),
     *((f"{MS}.Attention", x, {"num_heads": 4}, 2, rule, advice) for x, rule, advice in PACKED),
 ]
