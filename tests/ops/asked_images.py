@@ -102,8 +102,10 @@ def roi_align(rng: Rng) -> Asked:
     attributes: dict[str, Any] = {"mode": some(rng, "avg", "max"), "sampling_ratio": int(rng.integers(0, 4))}
     attributes |= {"output_height": int(rng.integers(1, 4)), "output_width": int(rng.integers(1, 4))}
     attributes["spatial_scale"] = some(rng, 1.0, 0.5)
-    attributes["coordinate_transformation_mode"] = some(rng, "half_pixel", "output_half_pixel")
-    return Asked([normal(rng, 2, 3, 6, 7), corners, rng.integers(0, 2, n)], attributes, opset=16)
+    opset = some(rng, 10, 15, 16, 16)
+    if opset == 16:
+        attributes["coordinate_transformation_mode"] = some(rng, "half_pixel", "output_half_pixel")
+    return Asked([normal(rng, 2, 3, 6, 7), corners, rng.integers(0, 2, n)], attributes, opset=opset)
 
 
 def resized(rng: Rng) -> Asked:

@@ -170,16 +170,9 @@ def test_a_wrong_call_names_node_rule_and_way_out_and_writes_no_byte_of_the_bloc
             np.testing.assert_array_equal(after, before)
 
 
-@pytest.mark.parametrize(("inputs", "attributes", "rule", "advice"), SCATTERS)
-def test_onnxruntime_refuses_the_same_scatters(inputs: list, attributes: dict, rule: str, advice: str) -> None:
-    with pytest.raises(Exception, match="ONNXRuntimeError"):
-        ort_run("TensorScatter", inputs, opset=24, **attributes)
-
-
 # Another softmax_precision is against the text alone.
-@pytest.mark.parametrize(("inputs", "attributes", "n_outputs", "rule", "advice"), ATTENTIONS[:-1])
-def test_onnxruntime_refuses_the_same_attentions(
-    inputs: list, attributes: dict, n_outputs: int, rule: str, advice: str
-) -> None:
+@pytest.mark.parametrize("case", [case for case in CASES if MS not in case[0] and "softmax_precision" not in case[2]])
+def test_onnxruntime_refuses_the_same_calls(case: Case) -> None:
+    op_type, inputs, attributes, n_outputs, _, _ = case
     with pytest.raises(Exception, match="ONNXRuntimeError"):
-        ort_run("Attention", inputs, n_outputs, opset=24, **attributes)
+        ort_run(op_type, inputs, n_outputs, opset=24, **attributes)
