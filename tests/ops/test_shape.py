@@ -29,6 +29,7 @@ CASES: list[tuple[str, list, dict[str, Any]]] = [
     ("Slice", [X, ints(1), ints(FAR), ints(1)], {}),
     ("Slice", [X, ints(-2), ints(FAR), ints(-1)], {}),
     ("Slice", [X, ints(-1), ints(-FAR), ints(2), ints(-2)], {}),
+    ("Slice", [X, ints(-9), ints(-FAR), ints(0), ints(-1)], {}),
     ("Slice", [X, ints(1, 2), ints(3, 4), None, ints(1, 1)], {}),
     ("Slice", [X, *(np.array([n], np.int32) for n in (1, 3, 1))], {}),
     ("Slice", [X], {"opset": 9, "starts": [1, -3], "ends": [3, 5], "axes": [0, 2]}),
