@@ -22,6 +22,14 @@ def scalars(dtype: type, *values: float) -> list:
 
 
 CASES: list[tuple[str, list, dict[str, Any]]] = [
+    # Of strided inputs a new output is packed all the same.
+    ("Reshape", [STRIDED, ints(30, 4)], {}),
+    ("Flatten", [STRIDED], {}),
+    ("Tile", [STRIDED, ints(2, 1, 1)], {}),
+    ("Concat", [STRIDED, STRIDED], {"axis": 0}),
+    ("Concat", [X.transpose(0, 2, 1), rand(4, 6, 2)], {"axis": 2}),
+    ("Gather", [STRIDED, ints(5, 0)], {}),
+    ("Gather", [STRIDED, np.array([[0, 3], [1, 1]])], {"axis": 1}),
     ("Squeeze", [ONES], {"axes": [2], "opset": 11}),
     ("Identity", [X], {}),
     ("Shape", [X], {"start": -9, "end": 9}),
