@@ -10,7 +10,6 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from kvviz.ops.registry import known
 from tests.ops.kernels import Array
 from tests.ops.random_cases import Call, cast, in_single, tally
 
@@ -254,7 +253,8 @@ def first_and_last(call: Call, outputs: Any) -> list[Array]:
 
 
 MAKERS: dict[Callable[[int], Call], tuple[int, int]] = {
-    one_operand: (1500, 500),
+    # All but IsNaN and IsInf; each function is asked some twenty times.
+    one_operand: (1500, 1370),
     operands: (1500, 300),
     along_axes: (1200, 80),
     norms: (700, 300),
@@ -272,8 +272,3 @@ def test_random_calls_agree_with_onnxruntime_in_place_and_not(make: Callable[[in
 def test_half_precision_is_single_precision_rounded_once(make: Callable[[int], Call], dtype: type) -> None:
     rtol, atol = (2e-3, 1e-3) if dtype is np.float16 else (0.01, 0.02)
     tally(lambda seed: cast(make(seed), dtype), 400, first_and_last, in_single, rtol, atol)
-
-
-def test_every_function_offers_its_input_to_be_overwritten() -> None:
-    offered = {(spec.op_type, spec.domain) for spec in known() if 0 in spec.overwrites}
-    assert {*ACTIVATIONS, *((name, "") for name in {*FUNCTIONS} - {"IsNaN", "IsInf"})} <= offered
