@@ -39,9 +39,8 @@ def test_a_real_model_has_all_its_nodes_and_weights(path: Path) -> None:
     graph_ = load(path)
     proto = onnx.load(path)
     main = [n for n in proto.graph.node if n.op_type != "Constant"]
-    assert [(n.op_type, list(n.inputs), list(n.outputs)) for n in graph_.nodes] == [
-        (n.op_type, list(n.input), list(n.output)) for n in main
-    ]
+    told = [(n.op_type, list(n.inputs), list(n.outputs)) for n in graph_.nodes]
+    assert told == [(n.op_type, list(n.input), list(n.output)) for n in main]
     for tensor in proto.graph.initializer:
         array = graph_.weights[tensor.name]
         np.testing.assert_array_equal(array, numpy_helper.to_array(tensor))
@@ -59,8 +58,7 @@ def test_all_kinds_of_source_give_the_same_graph_and_stay_as_they_are() -> None:
     sources = [str(path), path, content, bytearray(content), proto, ir_model]
     first, *others = [load(source) for source in sources]
     for other in others:
-        assert [n.name for n in other.nodes] == [n.name for n in first.nodes]
-        assert [n.attributes for n in other.nodes] == [n.attributes for n in first.nodes]
+        assert [(n.name, n.attributes) for n in other.nodes] == [(n.name, n.attributes) for n in first.nodes]
         assert other.inputs == first.inputs
         assert set(other.weights) == set(first.weights)
         assert all(np.array_equal(other.weights[name], first.weights[name]) for name in first.weights)

@@ -22,10 +22,6 @@ def decoder_in(path: Path) -> Graph:
     return next(g for g in reversed(with_branches(load(path))) if len(g.nodes) > 1)
 
 
-def ops_of(block: Block) -> list[str]:
-    return sorted(n.op_type for n in block.nodes)
-
-
 def upward(parts: tuple[Block, ...]) -> list[tuple[str, str]]:
     """Pairs of block titles where the upper one reads a value of the lower one."""
     home = {name: i for i, block in enumerate(parts) for n in block.nodes for name in n.outputs if name}
@@ -76,7 +72,8 @@ def test_large_layers_are_shown_as_attention_and_mlp_alike_from_the_second_one_o
     for layer, found in parts.items():
         for part in ("self_attn", "mlp"):
             assert any(b.title.startswith(f"layer {layer} · {part}") for b in found)
-    assert [ops_of(b) for b in parts[1]] == [ops_of(b) for b in parts[2]]
+    first, second = ([sorted(n.op_type for n in b.nodes) for b in parts[layer]] for layer in (1, 2))
+    assert first == second
 
 
 # Where paths come from

@@ -79,7 +79,3 @@ def some(rng: Rng, *choices: Any) -> Any:
 
 def shape(rng: Rng, rank: int, low: int = 1, high: int = 5) -> tuple[int, ...]:
     return tuple(int(n) for n in rng.integers(low, high, rank))
-
-
-def i64(*numbers: Any) -> np.ndarray:
-    return np.array(numbers, np.int64)

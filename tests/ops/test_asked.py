@@ -146,12 +146,7 @@ REFUSED: list[tuple[str, list, dict[str, Any], str]] = [
     ("Attention", [Q, K, FLAT[2]], {"opset": 25}, "must all have 3 or all have 4 dimensions"),
     ("Attention", [Q, K, V, None, None, None, ints(3, 4)[:, None]], {"opset": 25}, "must have one dimension"),
     ("Attention", [Q, K, V], {"left_window_size": -2, "opset": 25}, "must be -1"),
-    (
-        "RotaryEmbedding",
-        [X4, COS, SIN, PLACES + 5],
-        {"opset": 23},
-        "14 is not in cos_cache, which has 10 rows",
-    ),
+    ("RotaryEmbedding", [X4, COS, SIN, PLACES + 5], {"opset": 23}, "14 is not in cos_cache, which has 10 rows"),
     ("RotaryEmbedding", [X4, COS, SIN, PLACES - 1], {"opset": 23}, "position -1 is not in cos_cache"),
     ("RotaryEmbedding", [X4, COS, SIN], {"opset": 23}, "needs position_ids"),
     ("RotaryEmbedding", [X4, COS[:, :3], SIN[:, :3], PLACES], {"opset": 23}, "of width 3 and 3 do not rotate 8 of 8"),

@@ -12,6 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 import kvviz
 from kvviz.ops.maths import quant
 from kvviz.ops.numeric import FromWeights
+from tests.graph.build import model, node
 from tests.ops.kernels import check, close, frozen, rand, run, same
 from tests.ops.ort_oracle import one_node_model, ort_run
 from tests.ort_session import session_of
@@ -63,12 +64,12 @@ def test_matmulnbits_at_level_4_rounds_its_input_where_the_weights_are_constant(
     weights, scales, *_ = packed(16, 128, bits, 32)
     feeds = {"x0": rand(2, 3, 128, seed=3), "x1": weights, "x2": scales}
     attributes: dict[str, Any] = {"K": 128, "N": 16, "bits": bits, "block_size": 32, "accuracy_level": 4}
-    model = one_node_model("MatMulNBits", list(feeds.values()), domain=MS, **attributes)
+    proto = one_node_model("MatMulNBits", list(feeds.values()), domain=MS, **attributes)
     if constant:
         for name in ("x1", "x2"):
-            model.graph.initializer.append(numpy_helper.from_array(feeds.pop(name), name))
-        del model.graph.input[1:]
-    close(kvviz.run(kvviz.load(model), feeds).outputs["y0"], session_of(model).run(None, feeds)[0], 1e-4, 2e-4)
+            proto.graph.initializer.append(numpy_helper.from_array(feeds.pop(name), name))
+        del proto.graph.input[1:]
+    close(kvviz.run(kvviz.load(proto), feeds).outputs["y0"], session_of(proto).run(None, feeds)[0], 1e-4, 2e-4)
 
 
 def test_matmulnbits_of_flat_scales_and_of_half_precision_agrees_with_onnxruntime() -> None:
@@ -122,15 +123,15 @@ def test_weights_that_can_be_written_are_unpacked_anew_each_time() -> None:
 
 @pytest.mark.parametrize("form", ["inside", "beside"])
 def test_what_is_computed_from_weights_of_a_model_is_kept(form, tmp_path):
-    tensors = [numpy_helper.from_array(np.ones(n, np.float32), f"w{n}") for n in (3, 1 << 16)]
-    tensors.append(helper.make_tensor("listed", TensorProto.FLOAT, [1 << 15], np.ones(1 << 15)))
-    nodes = [helper.make_node("Identity", [tensor.name], [f"y{tensor.name}"]) for tensor in tensors]
-    outputs = [helper.make_tensor_value_info(node.output[0], TensorProto.FLOAT, None) for node in nodes]
-    model = helper.make_model(helper.make_graph(nodes, "g", [], outputs, tensors))
-    onnx.save(model, tmp_path / "m.onnx", save_as_external_data=form == "beside", size_threshold=0)
-    weights = kvviz.load(tmp_path / "m.onnx").weights
-    table = FromWeights(budget=100)
-    assert all(table.put((weights[name],), np.zeros(1)) for name in weights) and len(table) == 3
+    weights: dict[str, Any] = {"w3": np.ones(3, np.float32), "w4": np.ones(1 << 16, np.float32)}
+    names = (*weights, "listed")
+    made = model(
+        [node("Identity", name, f"y{name}") for name in names], [], [f"y{name} float" for name in names], **weights
+    )
+    made.graph.initializer.append(helper.make_tensor("listed", TensorProto.FLOAT, [1 << 15], np.ones(1 << 15)))
+    onnx.save(made, tmp_path / "m.onnx", save_as_external_data=form == "beside", size_threshold=0)
+    table, found = FromWeights(budget=100), kvviz.load(tmp_path / "m.onnx").weights
+    assert all(table.put((found[name],), np.zeros(1)) for name in found) and len(table) == 3
 
 
 @pytest.mark.parametrize("indices", [(), (3,), (2, 2)], ids=str)
