@@ -131,8 +131,9 @@ def _differences(
         wanted: Sequence[Array] | None = oracle(call.asked or call)
     except Exception:
         wanted = None
+    args = frozen(call.inputs)
     try:
-        outputs = call.run(frozen(call.inputs))
+        outputs = call.run(args)
     except OpError as error:
         counts["refused"] += wanted is None
         return [] if wanted is None else [f"refused: {error}"]
@@ -140,7 +141,7 @@ def _differences(
         return ["refused by the oracle alone"]
     counts["compared"] += 1
     spec = spec_of(call.op_type, call.opset, call.domain)
-    found = broken_promises(spec, call.inputs, outputs[: call.n_outputs])
+    found = broken_promises(spec, args, outputs[: call.n_outputs])
     for i, (have, want) in enumerate(zip(parts(call, outputs), parts(call, wanted), strict=True)):
         difference = differs(have, want, rtol, atol)
         found += [f"part {i} is {difference}"] if difference else []
