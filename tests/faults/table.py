@@ -28,7 +28,6 @@ FILES = (
 # Of the kernels' tests only those of the masks: the others run the engine too, but look at numbers.
 OPS_TESTS = (
     "tests/ops/test_attention.py",
-    "tests/ops/test_contrib_attention.py",
     "tests/ops/test_invalid_caches.py",
     "tests/ops/test_random_attention.py",
     "tests/ops/test_random_gqa.py",

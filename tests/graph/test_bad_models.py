@@ -18,7 +18,8 @@ from kvviz.errors import GraphError, KvvizError, LimitError, LoadError
 from kvviz.graph import load
 from kvviz.graph.blocks import blocks
 from kvviz.graph.cache_pairs import cache_pairs
-from tests.graph.build import MODELS, graph, model, node
+from tests.engine.graphs import graph_of
+from tests.graph.build import MODELS, model, node
 
 SMALL = (MODELS / "o07_genai_llama_int4" / "model.onnx").read_bytes()
 BRANCHY = (MODELS / "o03_optimum1_merged_whisper" / "model.onnx").read_bytes()
@@ -113,15 +114,27 @@ def test_missing_external_data_names_the_file_the_weight_and_the_folder(tmp_path
     assert str(path) in str(caught.value)
 
 
+OUTSIDE = "outside the model's folder"
+PLACES = ("{root}/m/w.data", "../secret", "a/../../secret", "..\\secret", "C:\\secret", "\\\\host\\secret", "", "a\0b")
+
+
 @pytest.mark.parametrize(
-    "location",
-    ["{root}/m/w.data", "../secret", "a/../../secret", "..\\secret", "C:\\secret", "\\\\host\\secret", "", "a\0b"],
+    ("entries", "says"),
+    [
+        *(({"location": location}, OUTSIDE) for location in PLACES),
+        ({"offset": "4"}, "bytes 4 to 20 .* only 16.*cut short or belongs to another model"),
+        ({"length": "12"}, "12 bytes .* needs 16"),
+        ({"offset": "-4"}, "not a byte count"),
+        ({"offset": "9" * 5000}, "not a byte count"),
+        ({"length": "1_6"}, "not a byte count"),
+    ],
 )
-def test_external_data_outside_of_the_folder_is_refused(tmp_path: Path, location: str) -> None:
+def test_external_data_outside_of_the_folder_or_of_the_wrong_size_is_refused(
+    tmp_path: Path, entries: dict[str, str], says: str
+) -> None:
     (tmp_path / "secret").write_bytes(b"0" * 16)
-    path = external(tmp_path / "m", location.format(root=tmp_path))
-    with pytest.raises(LoadError, match="outside the model's folder"):
-        load(path)
+    with pytest.raises(LoadError, match=says):
+        load(external(tmp_path / "m", **{key: value.format(root=tmp_path) for key, value in entries.items()}))
 
 
 @pytest.mark.parametrize(("link", "location"), [("link", "link"), ("inside", "inside/secret")])
@@ -131,26 +144,11 @@ def test_a_link_out_of_the_folder_is_refused(tmp_path: Path, link: str, location
     secret.write_bytes(b"0" * 16)
     path = external(tmp_path / "m", location)
     (tmp_path / "m" / link).symlink_to(secret if link == location else secret.parent)
-    with pytest.raises(LoadError, match="outside the model's folder"):
+    with pytest.raises(LoadError, match=OUTSIDE):
         load(path)
     # A link within the folder is followed.
     (tmp_path / "m" / "within").symlink_to("w.data")
     assert load(external(tmp_path / "m", "within")).weights["w"].tolist() == [1] * 4
-
-
-@pytest.mark.parametrize(
-    ("entries", "says"),
-    [
-        ({"offset": "4"}, "bytes 4 to 20 .* only 16.*cut short or belongs to another model"),
-        ({"length": "12"}, "12 bytes .* needs 16"),
-        ({"offset": "-4"}, "not a byte count"),
-        ({"offset": "9" * 5000}, "not a byte count"),
-        ({"length": "1_6"}, "not a byte count"),
-    ],
-)
-def test_external_data_of_the_wrong_size_is_refused(tmp_path: Path, entries: dict[str, str], says: str) -> None:
-    with pytest.raises(LoadError, match=says):
-        load(external(tmp_path / "m", **entries))
 
 
 @pytest.mark.parametrize("entries", [{"offset": "4096"}, {}], ids=["shorter than the weights", "as long as they are"])
@@ -171,7 +169,7 @@ def test_contents_without_a_path_cannot_have_external_data(tmp_path: Path) -> No
 def test_the_rules_hold_for_onnx_ir_models_too(tmp_path: Path) -> None:
     (tmp_path / "secret").write_bytes(b"0" * 16)
     assert load(onnx_ir.load(external(tmp_path / "m"))).weights["w"].tolist() == [1] * 4
-    with pytest.raises(LoadError, match="outside the model's folder"):
+    with pytest.raises(LoadError, match=OUTSIDE):
         load(onnx_ir.load(external(tmp_path / "m", "../secret")))
 
 
@@ -232,61 +230,37 @@ def test_sparse_indices_outside_of_the_shape_are_refused(places: list[int]) -> N
 # Graphs
 
 
-def test_a_cycle_is_named_node_by_node() -> None:
-    nodes = [
-        node("Add", "x c", "a", name="first"),
-        node("Neg", "a", "b", name="second"),
-        node("Abs", "b", "c", name="third"),
-        node("Exp", "c", "y", name="innocent"),
-    ]
-    with pytest.raises(GraphError) as caught:
-        load(model(nodes, ["x float 1"], ["y float 1"]))
-    assert all(name in str(caught.value) for name in ("first", "second", "third"))
+BROKEN = [
+    ("{ [first] a = Add (x, c) [second] b = Neg (a) [third] c = Abs (b) [innocent] y = Exp (c) }",
+     "wait for each other.*'second'.*'third'.*'first'"),
+    # A node that waits for itself through its branch is a cycle.
+    ("{ [choose] y = If (flag) <then_branch = t () => (float n) { n = Neg (y) }, "
+     "else_branch = e () => (float n) { n = Neg (x) }> }", "wait for each other.*'choose'"),
+    ("{ [sum] y = Add (x, ghost) }", r"'sum' \(Add\) reads 'ghost'"),
+    ("{ z = Neg (x) }", "output.*reads 'y'"),
+    # What a branch makes is not seen outside of it.
+    ("{ z = If (flag) <then_branch = t () => (float n) { n = Neg (x) }, "
+     "else_branch = e () => (float n) { n = Neg (x) }> [reader] y = Abs (n) }", "'reader'.*'n'"),
+    ("{ y = Neg (x) y = Abs (x) }", "made twice"),
+    ("{ x = Neg (x) y = Abs (x) }", "made twice"),
+    ("<float[4] w = {1, 1, 1, 1}> { w = Neg (x) y = Abs (x) }", "made twice"),
+    ("{ y, y = Split (x) }", "made twice"),
+    ("<float[4] w = {1, 1, 1, 1}> { w = Constant <value_int = 1> () y = Abs (x) }", "made twice"),
+    ("{ y = Constant <value_int = 1> () y = Neg (x) }", "made twice"),
+    ("<float[1] w = {1}, float[1] w = {1}> { y = Add (x, w) }", "'w' occurs twice"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("body", "says"), BROKEN)
+def test_a_graph_that_cannot_run_is_told_by_its_nodes_and_values(body: str, says: str) -> None:
+    with pytest.raises(GraphError, match=says) as caught:
+        graph_of(f"g (bool flag, float[4] x) => (y) {body}")
     assert "innocent" not in str(caught.value)
 
 
-def test_a_node_that_waits_for_itself_through_its_branch_is_a_cycle() -> None:
-    then = graph([node("Neg", "y", "n")], [], ["n"])
-    choose = node("If", "flag", "y", name="choose", then_branch=then, else_branch=then)
-    with pytest.raises(GraphError, match=r"wait for each other.*'choose'"):
-        load(model([choose], ["flag bool -"], ["y float 1"]))
-
-
-def test_a_value_that_nothing_makes_is_named_with_its_reader() -> None:
-    with pytest.raises(GraphError, match=r"'sum' \(Add\) reads 'ghost'"):
-        load(model([node("Add", "x ghost", "y", name="sum")], ["x float 1"], ["y float 1"]))
-    with pytest.raises(GraphError, match=r"output.*reads 'ghost'"):
-        load(model([node("Neg", "x", "y")], ["x float 1"], ["ghost float 1"]))
-    # What a branch makes is not seen outside of it.
-    then = graph([node("Neg", "x", "inner")], [], ["inner"])
-    nodes = [node("If", "flag", "y", then_branch=then, else_branch=then), node("Abs", "inner", "z", name="reader")]
-    with pytest.raises(GraphError, match=r"'reader'.*'inner'"):
-        load(model(nodes, ["flag bool -", "x float 1"], ["z float 1"]))
-
-
-@pytest.mark.parametrize(
-    "nodes",
-    [
-        [node("Neg", "x", "y"), node("Abs", "x", "y")],
-        [node("Neg", "x", "x")],
-        [node("Neg", "x", "w")],
-        [node("Split", "x", "y y")],
-        [node("Constant", outputs="w", value_int=1)],
-        [node("Constant", outputs="y", value_int=1), node("Neg", "x", "y")],
-    ],
-)
-def test_two_makers_of_one_name_are_an_error(nodes: list[onnx.NodeProto]) -> None:
-    with pytest.raises(GraphError, match="made twice"):
-        load(model(nodes, ["x float 4"], ["x"], w=np.ones(4, np.float32)))
-
-
-def test_two_weights_or_inputs_of_one_name_are_an_error() -> None:
-    proto = adding(w=np.ones(4, np.float32))
-    proto.graph.initializer.append(proto.graph.initializer[0])
-    with pytest.raises(GraphError, match="'w' occurs twice"):
-        load(proto)
+def test_two_inputs_of_one_name_are_an_error() -> None:
     with pytest.raises(GraphError, match="input 'x' occurs twice"):
-        load(model([], ["x float 1", "x float 1"], ["x"]))
+        graph_of("g (float[4] x, float[4] x) => (x) { }")
 
 
 # Anything

@@ -64,43 +64,37 @@ def test_other_names_are_no_caches(name: str, other: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "dims", "protocol"),
+    ("before", "after", "protocol"),
     [
-        ("past_key_values.0.key {} present.0.key", ("b 2 past 8", "b 2 total 8"), "growing"),
-        ("past_key_values.0.key {} present.0.key", ("b 2 64 8", "b 2 64 8"), "static"),
-        ("past_key_values.0.conv_state {} present.0.conv_state", ("b 16 3", "b 16 3"), "state"),
-        ("past_ssm.0 {} present_ssm.0", ("b 16 3 4", "b 16 3 4"), "state"),
-        ("rnn_states_prev {} rnn_states", ("1 b 16", "1 b 16"), "state"),
-        ("past_key_cross_0 {} present_key_cross_0", ("b 2 enc 8", "b 2 enc 8"), "cross"),
+        ("past_key_values.0.key float b 2 past 8", "present.0.key float b 2 total 8", "growing"),
+        ("past_key_values.0.key float b 2 64 8", "present.0.key float b 2 64 8", "static"),
+        ("past_key_values.0.conv_state float b 16 3", "present.0.conv_state float b 16 3", "state"),
+        ("past_ssm.0 float b 16 3 4", "present_ssm.0 float b 16 3 4", "state"),
+        ("rnn_states_prev float 1 b 16", "rnn_states float 1 b 16", "state"),
+        ("past_key_cross_0 float b 2 enc 8", "present_key_cross_0 float b 2 enc 8", "cross"),
     ],
 )
-def test_without_structure_names_and_shapes_tell_the_protocol(name: str, dims: tuple[str, str], protocol: str) -> None:
-    before, after = name.split(" {} ")
-    pair = only(pairs([node("Erf", before, after)], [f"{before} float {dims[0]}"], [f"{after} float {dims[1]}"]))
+def test_without_structure_names_and_shapes_tell_the_protocol(before: str, after: str, protocol: str) -> None:
+    pair = only(pairs([node("Erf", before.split()[0], after.split()[0])], [before], [after]))
     assert pair.protocol == protocol
     assert pair.axis == (None if protocol == "state" else 2)
 
 
 def test_a_past_that_is_handed_through_is_a_cross_cache() -> None:
-    nodes = [
-        node("Transpose", "past_key_values.0.key", "t", perm=[0, 1, 3, 2]),
-        node("Transpose", "t", "kept", perm=[0, 1, 3, 2]),
-    ]
+    ways = (("past_key_values.0.key", "t"), ("t", "kept"))
+    nodes = [node("Transpose", before, after, perm=[0, 1, 3, 2]) for before, after in ways]
     pair = only(pairs(nodes, ["past_key_values.0.key float b 2 s 8"], ["kept float b 2 s 8"]))
     assert (pair.protocol, pair.ops, pair.writer) == ("cross", ("Transpose<-Transpose<-Input",), ("",))
 
 
 def test_unnamed_outputs_of_torch_are_taken_in_order() -> None:
     # given an export of a list of keys and a list of values, whose outputs have no telling names
-    inputs = [f"past_key_values_{kind}_cache_{k} float 1 2 s{k} 8" for kind in ("key", "value") for k in range(2)]
-    nodes = [
-        node("Erf", f"past_key_values_{kind}_cache_{k}", f"cat_{kind[0]}{k}")
-        for kind in ("key", "value")
-        for k in range(2)
-    ]
-    nodes += [node("Cast", "input_ids", "logits", to=1)]
-    outputs = ["logits float 1 s", *(f"cat_{kind}{k} float 1 2 t{k} 8" for kind in "kv" for k in range(2))]
-    found = pairs(nodes, ["input_ids int64 1 s", *inputs], outputs)
+    caches = {f"past_key_values_{kind}_cache_{k}": f"cat_{kind[0]}{k}" for kind in ("key", "value") for k in range(2)}
+    nodes = [node("Erf", before, after) for before, after in caches.items()]
+    nodes.append(node("Cast", "input_ids", "logits", to=1))
+    inputs = ["input_ids int64 1 s", *(f"{name} float 1 2 s 8" for name in caches)]
+    outputs = ["logits float 1 s", *(f"{name} float 1 2 t 8" for name in caches.values())]
+    found = pairs(nodes, inputs, outputs)
     assert [p.output for p in found.values()] == ["cat_k0", "cat_k1", "cat_v0", "cat_v1"]
     assert [p.name for p in found.values()] == ["0.key", "1.key", "0.value", "1.value"]
 
@@ -135,14 +129,9 @@ def test_every_input_of_a_real_model_is_a_cache_or_has_a_role(path: Path) -> Non
         (["prompt int64 b s", "past_key_values.0.key float b 2 s 8"], {"tokens": "prompt"}),
         (["input float b 80 s"], {}),
         (["inputs_embeds float b s 8", "extra int64 b s"], {"embeddings": "inputs_embeds"}),
-        (
-            ["seqlens_k int32 b", "total_sequence_length int32 -"],
-            {"seqlens_k": "seqlens_k", "total_sequence_length": "total_sequence_length"},
-        ),
-        (
-            ["input_ids int64 b s", "num_logits_to_keep int64 -"],
-            {"tokens": "input_ids", "num_logits_to_keep": "num_logits_to_keep"},
-        ),
+        (["seqlens_k int32 b"], {"seqlens_k": "seqlens_k"}),
+        (["total_sequence_length int32 -"], {"total_sequence_length": "total_sequence_length"}),
+        (["num_logits_to_keep int64 -"], {"num_logits_to_keep": "num_logits_to_keep"}),
     ],
 )
 def test_control_inputs_are_told_by_name_and_type(inputs: list[str], roles: dict[str, str]) -> None:

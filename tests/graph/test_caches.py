@@ -90,21 +90,17 @@ def test_a_window_drops_old_rows() -> None:
 
 
 def test_what_merely_joins_inputs_is_no_cache() -> None:
-    assert (
-        pairs([node("Concat", "a b", "c", axis=2)], ["a float 1 2 s 8", "b float 1 2 n 8"], ["c float 1 2 t 8"]) == {}
-    )
-    # A feature map of fixed depth is made deeper, as in a DenseNet.
-    nodes = [node("Relu", "a", "r"), node("Concat", "a r", "c", axis=1)]
-    assert pairs(nodes, ["a float 1 4 h w"], ["c float 1 8 h w"]) == {}
+    joined = [node("Concat", "a b", "c", axis=2)]
+    assert pairs(joined, ["a float 1 2 s 8", "b float 1 2 n 8"], ["c float 1 2 t 8"]) == {}
     # Padding in front of a convolution, and something that only its name calls an output of something.
-    nodes = [node("Concat", "pad x", "present_state", axis=2)]
-    assert pairs(nodes, ["x float 1 4 s"], ["present_state float 1 4 t"], pad=np.zeros((1, 4, 2), np.float32)) == {}
+    pad = {"pad": np.zeros((1, 4, 2), np.float32)}
+    joined = [node("Concat", "pad x", "present_state", axis=2)]
+    assert pairs(joined, ["x float 1 4 s"], ["present_state float 1 4 t"], **pad) == {}
     assert pairs([node("Identity", "opt_in", "opt_out")], ["opt_in float 3"], ["opt_out float 3"]) == {}
-    assert (
-        pairs([node("Concat", "value0 value1", "y", axis=0)], ["value0 float a", "value1 float b"], ["y float c"]) == {}
-    )
-    nodes = [node("Neg", "n", "m"), node("Concat", "input_ids m", "sequences", axis=1)]
-    assert pairs(nodes, ["input_ids int64 b s", "n int64 b 1"], ["sequences int64 b t"]) == {}
+    joined = [node("Concat", "value0 value1", "y", axis=0)]
+    assert pairs(joined, ["value0 float a", "value1 float b"], ["y float c"]) == {}
+    joined = [node("Neg", "n", "m"), node("Concat", "input_ids m", "sequences", axis=1)]
+    assert pairs(joined, ["input_ids int64 b s", "n int64 b 1"], ["sequences int64 b t"]) == {}
 
 
 @pytest.mark.parametrize(("kind", "is_cache"), [("float", True), ("bool", True), ("uint8", True), ("int64", False)])
@@ -152,11 +148,8 @@ def test_the_axis_of_a_scatter_is_seen_through_transposes(perm: list[int], rows:
 def test_scatters_into_an_input_are_static_caches(
     op: str, attributes: dict[str, Any], protocol: str, axis: int
 ) -> None:
-    operands = "buffer new at" if op == "TensorScatter" else "buffer at new"
-    nodes = [
-        node("Identity", "buffer", "buffer2"),
-        node(op, operands.replace("buffer", "buffer2"), "other", **attributes),
-    ]
+    operands = "buffer2 new at" if op == "TensorScatter" else "buffer2 at new"
+    nodes = [node("Identity", "buffer", "buffer2"), node(op, operands, "other", **attributes)]
     inputs = ["buffer float 1 2 16 8", "new float 1 2 1 8", "at int64 1"]
     pair = only(pairs(nodes, inputs, ["other float 1 2 16 8"], opset=24))
     assert (pair.input, pair.protocol, pair.axis) == ("buffer", protocol, axis)
@@ -165,6 +158,9 @@ def test_scatters_into_an_input_are_static_caches(
 def operator(op: str, inputs: int, at: dict[int, str], outputs: str, domain: str = MS, **attributes: Any) -> Any:
     names = " ".join(at.get(i, "-" if i > 0 else "x") for i in range(inputs))
     return node(op, names, outputs, domain=domain, **attributes)
+
+
+SHARED: dict[str, Any] = {"past_present_share_buffer": 1}
 
 
 @pytest.mark.parametrize(
@@ -176,35 +172,21 @@ def operator(op: str, inputs: int, at: dict[int, str], outputs: str, domain: str
         (operator("MultiHeadAttention", 8, {6: "a", 7: "b"}, "y c d"), "growing", 2),
         (operator("MultiHeadAttention", 9, {6: "a", 7: "b", 8: "x"}, "y c d"), "static", 2),
         (operator("DecoderMaskedMultiHeadAttention", 8, {5: "a", 6: "b"}, "y c d"), "growing", 2),
-        (
-            operator("DecoderMaskedMultiHeadAttention", 8, {5: "a", 6: "b"}, "y c d", past_present_share_buffer=1),
-            "static",
-            2,
-        ),
+        (operator("DecoderMaskedMultiHeadAttention", 8, {5: "a", 6: "b"}, "y c d", **SHARED), "static", 2),
         (operator("SparseAttention", 5, {3: "a", 4: "b"}, "y c d"), "static", 2),
         (operator("PagedAttention", 5, {3: "a", 4: "b"}, "y c d"), "static", None),
         (operator("LSTM", 7, {5: "a", 6: "b"}, "y c d", ""), "state", None),
+        (operator("GRU", 6, {1: "x", 2: "x", 5: "a"}, "y c", ""), "state", None),
+        (operator("LinearAttention", 4, {1: "x", 2: "x", 3: "a"}, "y c", ""), "state", None),
+        (operator("LinearAttention", 4, {3: "a"}, "y c"), "state", None),
+        (operator("CausalConvWithState", 4, {1: "x", 3: "a"}, "y c", ""), "state", None),
     ],
 )
 def test_operators_with_a_past_and_a_present_pair_them(made: Any, protocol: str, axis: int | None) -> None:
     inputs = ["x float 1 4 8", "a float 1 2 s 8", "b float 1 2 s 8"]
-    found = pairs([made], inputs, ["y float 1 4 8", "c float 1 2 t 8", "d float 1 2 t 8"])
-    assert {p.input: p.output for p in found.values()} == {"a": "c", "b": "d"}
+    found = pairs([made], inputs, [f"{name} float 1 2 t 8" for name in made.output], opset=27)
+    assert {p.input: p.output for p in found.values()} == dict(zip("ab", made.output[1:]))
     assert {(p.protocol, p.axis) for p in found.values()} == {(protocol, axis)}
-
-
-@pytest.mark.parametrize(
-    "made",
-    [
-        operator("LinearAttention", 4, {1: "x", 2: "x", 3: "a"}, "y c", ""),
-        operator("CausalConvWithState", 4, {1: "x", 3: "a"}, "y c", ""),
-        operator("LinearAttention", 4, {3: "a"}, "y c"),
-        operator("GRU", 6, {1: "x", 2: "x", 5: "a"}, "y c", ""),
-    ],
-)
-def test_recurrent_operators_overwrite_a_state(made: Any) -> None:
-    pair = only(pairs([made], ["x float 1 4 8", "a float 1 2 4 8"], ["y float 1 4 8", "c float 1 2 4 8"], opset=27))
-    assert (pair.input, pair.output, pair.protocol, pair.axis) == ("a", "c", "state", None)
 
 
 # Through branches, loops and functions

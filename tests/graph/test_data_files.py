@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -32,16 +33,11 @@ def test_a_data_file_that_is_cut_short_or_gone_before_it_is_read_is_one_clear_er
         loaded.weights["w"]
 
 
-def _cut_short(file: Path) -> None:
-    os.truncate(file, 0)
+def replaced(file: Path) -> None:
+    file.with_name("m.onnx").replace(file)
 
 
-def _replaced(file: Path) -> None:
-    (file.parent / "new").write_bytes(b"")
-    (file.parent / "new").replace(file)
-
-
-@pytest.mark.parametrize("change", [_cut_short, _replaced, Path.unlink])
+@pytest.mark.parametrize("change", [partial(os.truncate, length=0), replaced, Path.unlink])
 def test_weights_that_were_read_stay_as_they_were_whatever_becomes_of_their_file(
     change: Callable[[Path], None], tmp_path: Path
 ) -> None:

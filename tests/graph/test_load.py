@@ -14,6 +14,7 @@ from onnx.reference import ReferenceEvaluator
 
 from kvviz.errors import LoadError
 from kvviz.graph import Graph, load
+from tests.engine.graphs import graph_of
 from tests.graph.build import FILES, MODELS, file_id, model, node
 from tests.work import at_most
 
@@ -38,9 +39,8 @@ def test_a_real_model_has_all_its_nodes_and_weights(path: Path) -> None:
     graph_ = load(path)
     proto = onnx.load(path)
     main = [n for n in proto.graph.node if n.op_type != "Constant"]
-    assert [(n.op_type, list(n.inputs), list(n.outputs)) for n in graph_.nodes] == [
-        (n.op_type, list(n.input), list(n.output)) for n in main
-    ]
+    told = [(n.op_type, list(n.inputs), list(n.outputs)) for n in graph_.nodes]
+    assert told == [(n.op_type, list(n.input), list(n.output)) for n in main]
     for tensor in proto.graph.initializer:
         array = graph_.weights[tensor.name]
         np.testing.assert_array_equal(array, numpy_helper.to_array(tensor))
@@ -58,8 +58,7 @@ def test_all_kinds_of_source_give_the_same_graph_and_stay_as_they_are() -> None:
     sources = [str(path), path, content, bytearray(content), proto, ir_model]
     first, *others = [load(source) for source in sources]
     for other in others:
-        assert [n.name for n in other.nodes] == [n.name for n in first.nodes]
-        assert [n.attributes for n in other.nodes] == [n.attributes for n in first.nodes]
+        assert [(n.name, n.attributes) for n in other.nodes] == [(n.name, n.attributes) for n in first.nodes]
         assert other.inputs == first.inputs
         assert set(other.weights) == set(first.weights)
         assert all(np.array_equal(other.weights[name], first.weights[name]) for name in first.weights)
@@ -96,26 +95,24 @@ def test_inputs_say_their_type_and_shape_and_weights_among_them_can_be_overridde
 
 def test_every_form_of_constant_becomes_a_weight() -> None:
     # given a graph of Constant nodes in all the forms of the specification
-    tensor = numpy_helper.from_array(np.arange(6, dtype=np.int32).reshape(2, 3))
-    values = numpy_helper.from_array(np.array([7.0, 8.0], np.float32))
-    sparse = helper.make_sparse_tensor(values, numpy_helper.from_array(np.array([1, 5])), [2, 3])
-    nodes = [
-        node("Constant", outputs="tensor", value=tensor),
-        node("Constant", outputs="sparse", sparse_value=sparse),
-        node("Constant", outputs="float", value_float=0.1),
-        node("Constant", outputs="floats", value_floats=[0.5, 2.5]),
-        node("Constant", outputs="int", value_int=-3),
-        node("Constant", outputs="ints", value_ints=[4, 5]),
-        node("Constant", outputs="string", value_string="é"),
-        node("Constant", outputs="strings", value_strings=["a", "b"]),
-    ]
-    names = [n.output[0] for n in nodes]
+    numbers = numpy_helper.from_array(np.array([7.0, 8.0], np.float32), "initializer")
+    flat, pairs = (numpy_helper.from_array(np.array(places)) for places in ([1, 5], [[0, 1], [1, 2]]))
+    forms: dict[str, Any] = {
+        "value": numpy_helper.from_array(np.arange(6, dtype=np.int32).reshape(2, 3)),
+        "sparse_value": helper.make_sparse_tensor(numbers, flat, [2, 3]),
+        "value_float": 0.1,
+        "value_floats": [0.5, 2.5],
+        "value_int": -3,
+        "value_ints": [4, 5],
+        "value_string": "é",
+        "value_strings": ["a", "b"],
+    }
+    names = list(forms)
+    nodes = [node("Constant", outputs=name, **{name: value}) for name, value in forms.items()]
     identities = [node("Identity", name, f"{name}_out") for name in names]
     proto = model([*nodes, *identities], [], [f"{name}_out" for name in names])
     # and a sparse initializer
-    places = numpy_helper.from_array(np.array([[0, 1], [1, 2]]), "places")
-    numbers = numpy_helper.from_array(np.array([7.0, 8.0], np.float32), "initializer")
-    proto.graph.sparse_initializer.append(helper.make_sparse_tensor(numbers, places, [2, 3]))
+    proto.graph.sparse_initializer.append(helper.make_sparse_tensor(numbers, pairs, [2, 3]))
     # when it is read
     loaded = load(proto)
     # then no Constant is left to run, and the values are those of the reference evaluator
@@ -128,7 +125,7 @@ def test_every_form_of_constant_becomes_a_weight() -> None:
         assert got.shape == np.shape(array)
         assert got.tolist() == np.asarray(array).tolist()
         assert got.dtype.kind == np.asarray(array).dtype.kind or got.dtype == object
-    for name in ("sparse", "initializer"):
+    for name in ("sparse_value", "initializer"):
         np.testing.assert_array_equal(loaded.weights[name], [[0, 7, 0], [0, 0, 8]])
 
 
@@ -222,14 +219,8 @@ def test_attributes_are_plain_values() -> None:
 
 
 def test_each_node_knows_the_version_of_its_operators() -> None:
-    nodes = [
-        node("Relu", "x", "a"),
-        node("Gelu", "a", "b", domain="com.microsoft"),
-        node("Relu", "b", "y", domain="ai.onnx"),
-    ]
-    proto = model(nodes, ["x float 1"], ["y float 1"], opset=17)
-    proto.opset_import.add(domain="com.microsoft", version=1)
-    loaded = load(proto)
+    text = "g (float[1] x) => (float[1] y) { a = Relu (x) b = com.microsoft.Gelu (a) y = ai.onnx.Relu (b) }"
+    loaded = graph_of(text, 17)
     assert [(n.domain, n.opset) for n in loaded.nodes] == [("", 17), ("com.microsoft", 1), ("", 17)]
     assert [n.qualified_op for n in loaded.nodes] == ["Relu", "com.microsoft.Gelu", "Relu"]
 

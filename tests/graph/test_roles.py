@@ -1,4 +1,4 @@
-"""Roles of nodes in repeated layers: distinct in a layer, the same in layers that are alike, with names and without."""
+"""Roles of nodes in repeated layers: distinct in a layer, and the same in layers that are alike; and short names."""
 
 import re
 from collections import Counter
@@ -10,13 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvviz.graph import Graph, Node, load
+from kvviz.graph.blocks import blocks
+from kvviz.graph.cache_pairs import cache_pairs
 from kvviz.graph.layers import Part, Place, aligned, inside, places
 from kvviz.graph.topological_order import needs_between
+from kvviz.view.page_data.payload_graphs import distinct, node_names, value_names
 from tests.graph.build import FILES, MODELS, file_id, graph, model, node
 
 
-def graphs(path: Path) -> list[Graph]:
-    return list({id(g): g for g, _ in load(path).walk()}.values())
+def graphs(root: Graph) -> list[Graph]:
+    return list({id(g): g for g, _ in root.walk()}.values())
 
 
 def layers(g: Graph) -> dict[int, list[Node]]:
@@ -30,7 +33,7 @@ def layers(g: Graph) -> dict[int, list[Node]]:
 
 @pytest.mark.parametrize("path", FILES, ids=file_id)
 def test_roles_of_real_models_are_distinct_and_those_of_alike_layers_the_same(path: Path) -> None:
-    for g in graphs(path):
+    for g in graphs(load(path)):
         found = places(g)
         assert sorted(found) == sorted(n.index for n in g.nodes)
         # a role stands once in a layer, and once outside of all
@@ -47,7 +50,7 @@ def test_roles_of_real_models_are_distinct_and_those_of_alike_layers_the_same(pa
 
 @pytest.mark.parametrize("path", FILES, ids=file_id)
 def test_layers_are_those_that_the_names_count(path: Path) -> None:
-    for g in graphs(path):
+    for g in graphs(load(path)):
         for n in g.nodes:
             found = places(g)[n.index].layer
             told = re.search(r"(?:^|[/.])(?:layers|h)\.(\d+)(?:[/.]|$)", "/".join(n.scope))
@@ -129,3 +132,29 @@ def test_what_is_left_out_of_one_layer_takes_no_role_from_the_others(parts: list
     assert same == [first, first]
     assert set(last) <= set(first)
     assert [role for role in first if role in last] == last
+
+
+@pytest.mark.parametrize("path", FILES, ids=file_id)
+def test_in_every_list_of_a_real_model_short_names_are_distinct(path: Path) -> None:
+    root = load(path)
+    caches = [pair.name for pair in cache_pairs(root)]
+    assert len(set(caches)) == len(caches)
+    for g in graphs(root):
+        for values in (g.inputs, g.outputs):
+            names = value_names(g, [value.name for value in values])
+            assert len(set(names)) == len(names)
+        parts = blocks(g)
+        names_of = node_names(parts)
+        assert len(names_of) == len(g.nodes)
+        for block in parts:
+            assert max(Counter((n.op_type, names_of[id(n)]) for n in block.nodes).values()) == 1
+
+
+@given(st.lists(st.text("ab./", min_size=1, max_size=8), unique=True, max_size=8))
+def test_short_names_of_any_list_are_distinct_ends_of_the_names(names: list[str]) -> None:
+    found = distinct(names)
+    assert set(found) == set(names) and len(set(found.values())) == len(names)
+    for name, text in found.items():
+        parts = [part for part in name.split("/" if "/" in name else ".") if part]
+        ends = ["/".join(parts[i:]) for i in range(len(parts))] + [".".join(parts[i:]) for i in range(len(parts))]
+        assert text in (name, *ends)

@@ -22,10 +22,6 @@ def decoder_in(path: Path) -> Graph:
     return next(g for g in reversed(with_branches(load(path))) if len(g.nodes) > 1)
 
 
-def ops_of(block: Block) -> list[str]:
-    return sorted(n.op_type for n in block.nodes)
-
-
 def upward(parts: tuple[Block, ...]) -> list[tuple[str, str]]:
     """Pairs of block titles where the upper one reads a value of the lower one."""
     home = {name: i for i, block in enumerate(parts) for n in block.nodes for name in n.outputs if name}
@@ -76,62 +72,41 @@ def test_large_layers_are_shown_as_attention_and_mlp_alike_from_the_second_one_o
     for layer, found in parts.items():
         for part in ("self_attn", "mlp"):
             assert any(b.title.startswith(f"layer {layer} · {part}") for b in found)
-    assert [ops_of(b) for b in parts[1]] == [ops_of(b) for b in parts[2]]
+    first, second = ([sorted(n.op_type for n in b.nodes) for b in parts[layer]] for layer in (1, 2))
+    assert first == second
 
 
 # Where paths come from
 
-
-def scopes_of(**of_node: dict[str, str]) -> list[tuple[str, ...]]:
-    return module_paths(list(of_node), [[]] * len(of_node), [[name] for name in of_node], list(of_node.values()))
-
-
-@pytest.mark.parametrize(
-    ("metadata", "expected"),
-    [
-        (
-            {"pkg.torch.onnx.name_scopes": "['', 'm', 'm.model', 'm.model.layers.0', 'm.model.layers.0.mlp', 'mul_3']"},
-            ("m", "model", "layers.0", "mlp"),
-        ),
-        (
-            {"pkg.onnxscript.name_scopes": "['', 'model', 'layers.1', 'self_attn', 'q_proj']"},
-            ("model", "layers.1", "self_attn", "q_proj"),
-        ),
-        ({"namespace": ": Root/m: pkg.Model/m.layers.2: pkg.Layer/add_1: aten.add.Tensor"}, ("m", "layers.2")),
-        ({"namespace": ": CausalLM/model: TextModel/embed_tokens: Embedding"}, ("model", "embed_tokens")),
-        ({"pkg.torch.onnx.name_scopes": "['', 'add']", "namespace": "a: b/c: d"}, ()),
-        ({"pkg.torch.onnx.name_scopes": "['_empty_nn_module_stack_from_metadata_hook', 'sym_size_int_7']"}, ()),
-        ({"pkg.torch.onnx.name_scopes": "__import__('os').system('true')"}, ()),
-        ({"pkg.torch.onnx.name_scopes": "[" * 5_000}, ()),
-        ({"pkg.torch.onnx.name_scopes": "[1, 2]"}, ()),
-        ({"namespace": "/:/:/"}, ()),
-    ],
-)
-def test_metadata_tells_the_module(metadata: dict[str, str], expected: tuple[str, ...]) -> None:
-    assert scopes_of(node=metadata) == [expected]
+TORCH = "pkg.torch.onnx.name_scopes"
+TENSORFLOW = "StatefulPartitionedCall/net/dense"
+PATHS: list[tuple[dict[str, str], str, str, str]] = [
+    ({TORCH: "['', 'm', 'm.model', 'm.model.h.0', 'm.model.h.0.mlp', 'mul_3']"}, "n", "o", "m/model/h.0/mlp"),
+    ({"pkg.onnxscript.name_scopes": "['', 'model', 'layers.1', 'mlp', 'up']"}, "n", "o", "model/layers.1/mlp/up"),
+    ({"namespace": ": Root/m: pkg.Model/m.layers.2: pkg.Layer/add_1: aten.add.Tensor"}, "n", "o", "m/layers.2"),
+    ({"namespace": ": CausalLM/model: TextModel/embed_tokens: Embedding"}, "n", "o", "model/embed_tokens"),
+    ({TORCH: "['', 'add']", "namespace": "a: b/c: d"}, "n", "o", ""),
+    ({TORCH: "['_empty_nn_module_stack_from_metadata_hook', 'sym_size_int_7']"}, "n", "o", ""),
+    ({TORCH: "__import__('os').system('true')"}, "n", "o", ""),
+    ({TORCH: "[" * 5_000}, "n", "o", ""),
+    ({TORCH: "[1, 2]"}, "n", "o", ""),
+    ({"namespace": "/:/:/"}, "n", "o", ""),
+    ({}, "/model/layers.0/self_attn/MatMul", "o", "model/layers.0/self_attn"),
+    ({}, "model/layers/3/mlp/Mul_node_7", "o", "model/layers.3/mlp"),
+    ({}, f"{TENSORFLOW}/MatMul;{TENSORFLOW}/Add", "o", TENSORFLOW),
+    ({}, "n1", "/model/layers.0/attn/qkv/output_0", "model/layers.0/attn/qkv"),
+    ({}, "n1", "v_model.layers.0.input_layernorm.RMSNormalization_3", "model/layers.0/input_layernorm"),
+    ({}, "n1", "present.0.key", ""),
+    ({}, "n1", "past_key_values.0.decoder.key", ""),
+    ({}, "MatMul_12", "onnx::Add_34", ""),
+    ({}, "optimum::if", "logits", ""),
+    ({}, "/Add", "/Add_output_0", ""),
+]
 
 
-@pytest.mark.parametrize(
-    ("name", "outputs", "expected"),
-    [
-        ("/model/layers.0/self_attn/MatMul", ["o"], ("model", "layers.0", "self_attn")),
-        ("model/layers/3/mlp/Mul_node_7", ["o"], ("model", "layers.3", "mlp")),
-        (
-            "StatefulPartitionedCall/net/dense/MatMul;StatefulPartitionedCall/net/dense/Add",
-            ["o"],
-            ("StatefulPartitionedCall", "net", "dense"),
-        ),
-        ("n1", ["/model/layers.0/attn/qkv/output_0"], ("model", "layers.0", "attn", "qkv")),
-        ("n1", ["v_model.layers.0.input_layernorm.RMSNormalization_3"], ("model", "layers.0", "input_layernorm")),
-        ("n1", ["present.0.key"], ()),
-        ("n1", ["past_key_values.0.decoder.key"], ()),
-        ("MatMul_12", ["onnx::Add_34"], ()),
-        ("optimum::if", ["logits"], ()),
-        ("/Add", ["/Add_output_0"], ()),
-    ],
-)
-def test_names_tell_the_module(name: str, outputs: list[str], expected: tuple[str, ...]) -> None:
-    assert module_paths([name], [[]], [outputs], [{}]) == [expected]
+@pytest.mark.parametrize(("metadata", "name", "output", "path"), PATHS)
+def test_metadata_and_names_tell_the_module(metadata: dict[str, str], name: str, output: str, path: str) -> None:
+    assert module_paths([name], [[]], [[output]], [metadata]) == [tuple(path.split("/")) if path else ()]
 
 
 def test_a_node_named_below_another_node_is_not_inside_of_it() -> None:

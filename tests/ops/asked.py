@@ -9,6 +9,7 @@ import onnx
 
 import kvviz
 from kvviz.errors import KvvizError
+from tests.ops.kernels import differs
 from tests.ops.ort_oracle import _session, one_node_model
 
 ML = "ai.onnx.ml"
@@ -64,25 +65,8 @@ def verdict(op_type: str, asked: Asked, rtol: float = 1e-3, atol: float = 1e-4) 
         return "both refuse" if wanted is None else f"refused here alone: {error}"
     if wanted is None:
         return f"refused by onnxruntime alone: {why}"
-    found = [difference(have, want, rtol, atol) for have, want in zip(got, wanted, strict=True)]
+    found = [differs(have, want, rtol, atol) for have, want in zip(got, wanted, strict=True)]
     return next(filter(None, found), "same")
-
-
-def difference(have: Any, want: Any, rtol: float, atol: float) -> str:
-    """How a value differs from the oracle's; empty where it does not."""
-    if isinstance(want, list):
-        if not isinstance(have, list) or len(have) != len(want):
-            return f"{have} in place of {want}"
-        return next(filter(None, (difference(h, w, rtol, atol) for h, w in zip(have, want))), "")
-    if isinstance(want, dict):
-        same = set(have) == set(want) and all(np.isclose(have[label], want[label], rtol, atol) for label in want)
-        return "" if same else "another map"
-    if have.shape != want.shape or have.dtype != want.dtype:
-        return f"{have.dtype}{have.shape} in place of {want.dtype}{want.shape}"
-    if want.dtype.kind in "iubO":
-        return "" if np.array_equal(have, want) else "other values"
-    off = np.abs(have - want) > atol + rtol * np.abs(want)
-    return f"{np.count_nonzero(off)} other numbers" if off.any() or (np.isnan(have) != np.isnan(want)).any() else ""
 
 
 def normal(rng: Rng, *shape: int) -> np.ndarray:
@@ -95,7 +79,3 @@ def some(rng: Rng, *choices: Any) -> Any:
 
 def shape(rng: Rng, rank: int, low: int = 1, high: int = 5) -> tuple[int, ...]:
     return tuple(int(n) for n in rng.integers(low, high, rank))
-
-
-def i64(*numbers: Any) -> np.ndarray:
-    return np.array(numbers, np.int64)

@@ -4,13 +4,14 @@ from typing import Any
 
 import numpy as np
 
-from tests.ops.asked import Asked, Rng, asks, i64, normal, shape, some
+from tests.ops.asked import Asked, Rng, asks, normal, shape, some
+from tests.ops.kernels import ints
 
 
 @asks("AffineGrid")
 def affine_grid(rng: Rng) -> Asked:
     n, planes = int(rng.integers(1, 3)), int(rng.integers(2, 4))
-    size = i64(n, 2, *shape(rng, planes, 1, 5))
+    size = ints(n, 2, *shape(rng, planes, 1, 5))
     return Asked([normal(rng, n, planes, planes + 1), size], {"align_corners": int(rng.integers(0, 2))})
 
 
@@ -22,7 +23,7 @@ def col2im(rng: Rng) -> Asked:
     for i in range(2):
         count *= max((image[i] + pads[i] + pads[i + 2] - dilations[i] * (block[i] - 1) - 1) // strides[i] + 1, 0)
     x = normal(rng, 2, 3 * block[0] * block[1], count)
-    return Asked([x, i64(*image), i64(*block)], {"strides": strides, "dilations": dilations, "pads": pads})
+    return Asked([x, ints(*image), ints(*block)], {"strides": strides, "dilations": dilations, "pads": pads})
 
 
 @asks("CumProd")
@@ -102,8 +103,10 @@ def roi_align(rng: Rng) -> Asked:
     attributes: dict[str, Any] = {"mode": some(rng, "avg", "max"), "sampling_ratio": int(rng.integers(0, 4))}
     attributes |= {"output_height": int(rng.integers(1, 4)), "output_width": int(rng.integers(1, 4))}
     attributes["spatial_scale"] = some(rng, 1.0, 0.5)
-    attributes["coordinate_transformation_mode"] = some(rng, "half_pixel", "output_half_pixel")
-    return Asked([normal(rng, 2, 3, 6, 7), corners, rng.integers(0, 2, n)], attributes, opset=16)
+    opset = some(rng, 10, 15, 16, 16)
+    if opset == 16:
+        attributes["coordinate_transformation_mode"] = some(rng, "half_pixel", "output_half_pixel")
+    return Asked([normal(rng, 2, 3, 6, 7), corners, rng.integers(0, 2, n)], attributes, opset=opset)
 
 
 def resized(rng: Rng) -> Asked:
@@ -153,7 +156,7 @@ def resized(rng: Rng) -> Asked:
         # The policy overlooks negative axes there.
         attributes["axes"] = axes
         attributes["keep_aspect_ratio_policy"] = some(rng, "not_larger", "not_smaller", "stretch")
-    return Asked([x, roi, None, i64(*sizes)], attributes, opset=19)
+    return Asked([x, roi, None, ints(*sizes)], attributes, opset=19)
 
 
 @asks("Resize")

@@ -4,12 +4,14 @@ from typing import Any
 
 import numpy as np
 
-from tests.ops.asked import Asked, Rng, asks, i64, normal, shape, some
+from tests.ops.asked import Asked, Rng, asks, normal, shape, some
+from tests.ops.kernels import ints
 
 
 def any_rank(rng: Rng, low: int = 0, high: int = 4) -> np.ndarray:
-    """A tensor of up to 3 dimensions, some of them empty."""
-    return normal(rng, *shape(rng, int(rng.integers(low, high)), 0, 4))
+    """A tensor of up to 3 dimensions, some of them empty, that may lie transposed or with gaps."""
+    x = normal(rng, *shape(rng, int(rng.integers(low, high)), 0, 4))
+    return some(rng, x, x, np.asfortranarray(x), np.repeat(x, 2, -1)[..., ::2] if x.ndim else x)
 
 
 def whole(rng: Rng, count: int, low: int, high: int) -> np.ndarray:
@@ -25,13 +27,13 @@ def axis_near(rng: Rng, rank: int) -> int:
 def reshape(rng: Rng) -> Asked:
     x = any_rank(rng)
     sizes = [some(rng, -1, 0, 1, 2, 3, -1, -5, x.size, -2, *x.shape, *x.shape) for _ in range(int(rng.integers(0, 4)))]
-    return Asked([x, i64(*sizes)], {"allowzero": 1} if rng.random() < 0.3 else {})
+    return Asked([x, ints(*sizes)], {"allowzero": 1} if rng.random() < 0.3 else {})
 
 
 @asks("Expand")
 def expand(rng: Rng) -> Asked:
     x = any_rank(rng)
-    return Asked([x, i64(*[some(rng, -1, 0, 1, 2, 3, -5, *x.shape, 1) for _ in range(int(rng.integers(0, 5)))])])
+    return Asked([x, ints(*[some(rng, -1, 0, 1, 2, 3, -5, *x.shape, 1) for _ in range(int(rng.integers(0, 5)))])])
 
 
 @asks("Squeeze")
@@ -123,7 +125,7 @@ def reverse_sequence(rng: Rng) -> Asked:
 def one_hot(rng: Rng) -> Asked:
     x = rng.integers(-6, 6, shape(rng, int(rng.integers(1, 3)), 0, 4))
     depth = np.array(rng.integers(-1, 6)).reshape(some(rng, (), (1,)))
-    values: list[Any] = [i64(0, 1), np.array([0.5, 2], np.float32), np.array(["off", "on"], object), i64(1, 2, 3)]
+    values: list[Any] = [ints(0, 1), np.array([0.5, 2], np.float32), np.array(["off", "on"], object), ints(1, 2, 3)]
     kind = some(rng, *range(5))
     if kind == 4:
         return Asked([x.astype(np.float32), depth.astype(np.float32), values[1]], {"axis": axis_near(rng, x.ndim + 1)})

@@ -9,6 +9,8 @@ import onnx
 import onnxruntime
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
+from tests.ort_session import session_of
+
 IR_VERSION = 10
 _BY_ORT_NAME = {
     "tensor(bfloat16)": TensorProto.BFLOAT16,
@@ -116,12 +118,11 @@ def _with_float_outputs(model: ModelProto, exotic: dict[str, int]) -> ModelProto
 
 @lru_cache(maxsize=256)
 def _session(model: bytes, exact_bytes: bool = False) -> onnxruntime.InferenceSession:
+    if not exact_bytes:
+        return session_of(model)
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.inter_op_num_threads = 1
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 4
-    levels = onnxruntime.GraphOptimizationLevel
-    options.graph_optimization_level = levels.ORT_ENABLE_EXTENDED if exact_bytes else levels.ORT_DISABLE_ALL
-    if exact_bytes:
-        options.add_session_config_entry("session.x64quantprecision", "1")
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+    options.add_session_config_entry("session.x64quantprecision", "1")
     return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import ml_dtypes
@@ -17,7 +18,7 @@ import numpy as np
 from kvviz.engine.decide import elementwise_misfit
 from kvviz.errors import OpError
 from kvviz.ops.registry import OpSpec
-from tests.ops.kernels import Array, frozen, run_kernel, same, spec_of
+from tests.ops.kernels import Array, broken_promises, differs, frozen, run_kernel, same, spec_of
 from tests.ops.ort_oracle import ort_run
 
 HALVES = (np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16))
@@ -29,7 +30,7 @@ ONE_BLOCK = 1 << 32
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call of one operator; features are counted, and ``asked`` is what the oracle is asked instead."""
+    """One call of one operator; ``asked`` is what the oracle is asked instead."""
 
     op_type: str
     inputs: list[Array | None]
@@ -37,7 +38,6 @@ class Call:
     n_outputs: int = 1
     opset: int = 21
     domain: str = ""
-    features: tuple[str, ...] = ()
     asked: Call | None = None
 
     def run(self, inputs: Sequence[Array | None], **how: Any) -> tuple:
@@ -45,7 +45,7 @@ class Call:
 
     def __str__(self) -> str:
         shapes = [None if x is None else x.shape for x in self.inputs]
-        return f"{self.op_type}-{self.opset} {shapes} {self.attributes} {self.n_outputs} outputs {self.features}"
+        return f"{self.op_type}-{self.opset} {shapes} {self.attributes} {self.n_outputs} outputs"
 
 
 Parts = Callable[[Call, Sequence[Array]], list[Array]]
@@ -70,14 +70,19 @@ def in_single(call: Call) -> list[Array]:
     return [y.astype(halves[0]) if halves and rounds else y for y, rounds in zip(outputs, rounded)]
 
 
-def whole(call: Call, outputs: Sequence[Array]) -> list[Array]:
-    """All of every output is compared."""
-    return list(outputs)
-
-
 def normals(rng: np.random.Generator, *shape: int) -> Array:
     """Normal numbers, small enough that sums of their products are rounded alike within the tolerance everywhere."""
     return (rng.standard_normal(shape) * 0.7).astype(np.float32)
+
+
+def dice(*seeds: int) -> tuple[np.random.Generator, Callable[..., Array], Callable[[float], bool]]:
+    """Random numbers of a seed; normal ones in a shape; and what is true in a share of all cases."""
+    rng = np.random.default_rng(seeds)
+
+    def perhaps(share: float) -> bool:
+        return bool(rng.random() < share)
+
+    return rng, partial(normals, rng), perhaps
 
 
 def trimmed(*inputs: Array | None) -> list[Array | None]:
@@ -97,25 +102,26 @@ def cast(call: Call, dtype: type) -> Call:
 def tally(
     make: Callable[[int], Call],
     count: int,
-    parts: Parts = whole,
+    parts: Parts = lambda call, outputs: list(outputs),
     oracle: Oracle = by_ort,
     rtol: float = 1e-5,
     atol: float = 1e-6,
-) -> Counter[str]:
-    """Make so many calls, compare each with the oracle and with itself in place; what was counted.
+    in_place: int = 0,
+    refused: int = 0,
+) -> None:
+    """Make so many calls, and compare each with the oracle and with itself in place, as at least ``in_place`` can be.
 
-    A call that both refuse counts as "refused by both". One that only one of them refuses fails, as does an error that
-    is not an `OpError`.
+    At least ``refused`` calls are wrong, which both must refuse. An error that is not an `OpError` fails.
     """
     counts: Counter[str] = Counter()
     wrong: list[str] = []
     for seed in range(count):
         call = make(seed)
-        counts.update(call.features)
         found = _differences(call, np.random.default_rng(seed), counts, parts, oracle, rtol, atol)
         wrong += [f"{seed}: {what} in {call}" for what in found]
     assert not wrong, f"{len(wrong)} of {count} calls:\n" + "\n".join(wrong[:5])
-    return counts
+    assert counts["in place"] >= in_place and counts["refused"] >= refused, counts
+    assert counts["compared"] == count - counts["refused"] and bool(refused) == bool(counts["refused"]), counts
 
 
 def _differences(
@@ -125,48 +131,23 @@ def _differences(
         wanted: Sequence[Array] | None = oracle(call.asked or call)
     except Exception:
         wanted = None
+    args = frozen(call.inputs)
     try:
-        outputs = call.run(frozen(call.inputs))
+        outputs = call.run(args)
     except OpError as error:
-        counts["refused by both"] += wanted is None
+        counts["refused"] += wanted is None
         return [] if wanted is None else [f"refused: {error}"]
     if wanted is None:
         return ["refused by the oracle alone"]
     counts["compared"] += 1
-    found = _broken_promises(call, outputs)
+    spec = spec_of(call.op_type, call.opset, call.domain)
+    found = broken_promises(spec, args, outputs[: call.n_outputs])
     for i, (have, want) in enumerate(zip(parts(call, outputs), parts(call, wanted), strict=True)):
         difference = differs(have, want, rtol, atol)
         found += [f"part {i} is {difference}"] if difference else []
     bits, taken = in_place_differs(call, outputs, rng)
     counts["in place"] += taken > 0
     return [*found, f"in place {bits}"] if bits else found
-
-
-def _broken_promises(call: Call, outputs: Sequence[Array]) -> list[str]:
-    """What the table says of the memory of outputs, and is not so."""
-    spec = spec_of(call.op_type, call.opset, call.domain)
-    views, presents = spec.views, {grow.output for grow in spec.grows}
-    found = []
-    for i, y in enumerate(outputs[: call.n_outputs]):
-        shared = {k for k, x in enumerate(call.inputs) if x is not None and y is not None and np.shares_memory(x, y)}
-        found += [f"output {i} shares memory with inputs {shared}"] if not shared <= set(views) else []
-        fresh = y is not None and not shared and i not in presents
-        found += [f"output {i} is not in C order"] if fresh and y is not None and not y.flags.c_contiguous else []
-    return found
-
-
-def differs(have: Array, want: Array, rtol: float, atol: float) -> str:
-    """How an output differs from the oracle's; empty where it does not."""
-    if (have.shape, have.dtype) != (want.shape, want.dtype):
-        return f"{have.dtype}{have.shape} in place of {want.dtype}{want.shape}"
-    if have.dtype.kind in "iubO":
-        return "" if np.array_equal(have, want) else "other values"
-    if have.dtype in HALVES:
-        have, want = have.astype(np.float32), want.astype(np.float32)
-    if np.allclose(have, want, rtol=rtol, atol=atol, equal_nan=True):
-        return ""
-    with np.errstate(invalid="ignore"):
-        return f"off by {np.nanmax(np.abs(have - want)):.3g}"
 
 
 def in_place_differs(call: Call, plain: Sequence[Array], rng: np.random.Generator) -> tuple[str, int]:

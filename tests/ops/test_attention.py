@@ -1,4 +1,4 @@
-"""ONNX Attention: against onnxruntime, and the rules of the text where onnxruntime has none or another."""
+"""ONNX Attention by the text where onnxruntime has no rule or another; and rotary embeddings of both domains."""
 
 from typing import Any
 
@@ -7,12 +7,10 @@ import numpy as np
 import pytest
 
 from kvviz.errors import OpError
-from tests.ops.kernels import check, ints, rand, run_kernel, spec_of
-from tests.ops.test_slice import room_for
+from tests.ops.kernels import check, ints, rand, run_kernel
 
+MS = "com.microsoft"
 Q, K, V = rand(2, 4, 3, 8), rand(2, 2, 5, 8), rand(2, 2, 5, 6)
-PAST_K, PAST_V = rand(2, 2, 7, 8, seed=1), rand(2, 2, 7, 6, seed=1)
-KEEP = np.random.default_rng(0).random((2, 1, 3, 5)) < 0.6
 
 
 def flat(x: np.ndarray) -> np.ndarray:
@@ -31,39 +29,12 @@ def test_a_softmax_of_lower_precision_is_rounded_to_it(precision: int, dtype: ty
     assert 0 < np.abs(p - exact).max() < 0.02
 
 
-# -- the cache inside -------------------------------------------------------------------------------------------------
-
-
-def test_appending_costs_the_new_rows_and_otherwise_the_past_as_well() -> None:
-    spec = spec_of("Attention", 23)
-    one = [Q[:, :, :1], K[:, :, :1], K[:, :, :1]]
-    args = [*one, None, PAST_K, PAST_K]
-    assert [(g.input, g.output, g.axis(args, {}), g.rows(args, {})) for g in spec.grows] == [(4, 1, 2, 1), (5, 2, 2, 1)]
-    assert [g.rows([flat(x) for x in one], {}) for g in spec.grows] == [1, 1]
-    assert spec.cost is not None
-    outs = run_kernel("Attention", args, 3, 23)
-    y, row, past = outs[0].nbytes, K[:, :, :1].nbytes, PAST_K.nbytes
-    assert spec.cost(args, outs, False, {}) == (y + 2 * (past + row), 2 * past)
-
-    room = room_for(PAST_K, 8, 2)
-    args[4] = room[:, :, :7]
-    outs = run_kernel("Attention", args, 3, 23, grown=(room, None))
-    assert spec.cost(args, outs, True, {}) == (y + row + past + row, past)
-
-
 @pytest.mark.parametrize("as_rows", [False, True])
 def test_without_a_past_the_presents_are_views_of_keys_and_values(as_rows: bool) -> None:
     arguments = [flat(Q), flat(K), flat(V)] if as_rows else [Q, K, V]
     outs = run_kernel("Attention", arguments, 3, 23, **(HEADS if as_rows else {}))
-    spec = spec_of("Attention", 23)
     assert np.shares_memory(outs[1], arguments[1]) and np.shares_memory(outs[2], arguments[2])
     np.testing.assert_array_equal(outs[1], K)
-    assert spec.views == (1, 2)
-    assert spec.cost is not None
-    assert spec.cost(arguments, outs, False, {}) == (outs[0].nbytes, 0)
-
-
-# -- the cache outside ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("length", [1, 3])
@@ -73,9 +44,6 @@ def test_rows_of_one_sequence_beyond_its_valid_ones_are_never_read(length: int) 
     clean = run_kernel("Attention", arguments, opset=24, is_causal=1)[0]
     k[:, :, 3:] = v[:, :, 3:] = np.nan
     np.testing.assert_array_equal(run_kernel("Attention", arguments, opset=24, is_causal=1)[0], clean)
-
-
-# -- what a query sees ------------------------------------------------------------------------------------------------
 
 
 def test_a_hidden_key_stays_hidden_however_large_its_score() -> None:
@@ -105,3 +73,26 @@ def test_only_from_opset_24_on_a_mask_may_be_shorter_than_the_keys() -> None:
     np.testing.assert_allclose(run_kernel("Attention", [Q, K, V, mask], opset=24)[0], first, rtol=1e-6)
     with pytest.raises(OpError, match="does not broadcast to 5 keys, as it must before opset 24"):
         run_kernel("Attention", [Q, K, V, rand(3, 4)], opset=23)
+
+
+COS, SIN = np.cos(rand(10, 4)), np.sin(rand(10, 4))
+X = rand(2, 3, 5, 8)
+ROWS = flat(X)
+POSITIONS = np.array([[0, 1, 2, 3, 4], [9, 0, 3, 3, 8]])
+
+
+@pytest.mark.parametrize("interleaved", [0, 1])
+@pytest.mark.parametrize(
+    "x", [X, ROWS, ROWS.reshape(2, 5, 3, 8).transpose(0, 2, 1, 3)], ids=["by head", "flat", "turned"]
+)
+def test_rotary_embedding_agrees_with_onnxruntime(x: np.ndarray, interleaved: int) -> None:
+    how: dict[str, Any] = {"interleaved": interleaved} | ({"num_heads": 3} if x.ndim == 3 else {})
+    parts: list[tuple[int, dict[str, Any]]] = [(4, {}), (2, {"rotary_embedding_dim": 4})]
+    for width, part in parts:
+        tables = [np.ascontiguousarray(table[:, :width]) for table in (COS, SIN)]
+        for inputs in ([*tables, POSITIONS], [table[POSITIONS] for table in tables]):
+            check("RotaryEmbedding", [x, *inputs], opset=23, **how, **part)
+        if part:
+            part = {"num_heads": 3, **part}
+        for positions in (POSITIONS, ints(3)) if x.flags.c_contiguous else ():
+            check("RotaryEmbedding", [x, positions, *tables], domain=MS, **{**how, **part})

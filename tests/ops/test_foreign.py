@@ -58,14 +58,6 @@ def test_a_function_body_is_built_again_for_other_shapes_and_types() -> None:
         np.testing.assert_allclose(kernel(x, scale, bias)[0], want, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("opset", [10, 15, 16])
-def test_regions_are_moved_by_half_a_pixel_since_opset_16_only(opset: int) -> None:
-    inputs = [X, np.array([[0, 0, 4, 3], [1, 0.5, 5, 4]], np.float32), ints(0, 1)]
-    how: dict[str, Any] = {"output_height": 2, "output_width": 3}
-    want = ort_run("RoiAlign", inputs, opset=opset, **how)[0]
-    np.testing.assert_allclose(foreign_kernel(node("RoiAlign", 3, opset=opset, **how))(*inputs)[0], want, atol=1e-5)
-
-
 def sequence_map(addend: str) -> onnx.ModelProto:
     """A SequenceMap that adds something to each element: ``o``, its second input, or ``b``, a value outside."""
     return onnx.parser.parse_model(f"""<ir_version: 10, opset_import: ["": 17]>

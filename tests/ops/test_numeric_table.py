@@ -30,8 +30,13 @@ def schemas_of(spec: OpSpec) -> list:
 
 
 @pytest.mark.parametrize("spec", DEFAULT, ids=lambda s: f"{s.op_type}-{s.since}")
-def test_a_kernel_takes_every_attribute_of_its_schemas_with_their_defaults(spec):
+def test_a_kernel_takes_every_input_and_attribute_of_its_schemas_with_their_defaults(spec):
+    parameters = inspect.signature(spec.kernel).parameters.values()
+    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    many = any(p.kind is p.VAR_POSITIONAL for p in parameters)
     for schema in schemas_of(spec):
+        assert many or len(positional) >= len(schema.inputs)
+        assert len([p for p in positional if p.default is p.empty]) <= schema.min_input
         named, others = attributes_of(spec.kernel, "", spec.op_type, schema.since_version)
         taken = named | others
         for name, attribute in schema.attributes.items():
@@ -41,17 +46,6 @@ def test_a_kernel_takes_every_attribute_of_its_schemas_with_their_defaults(spec)
                 default = default.decode() if isinstance(default, bytes) else default
                 default = tuple(default) if isinstance(default, list) else default
                 assert taken[name] == pytest.approx(default), f"{schema.name}-{schema.since_version} {name}"
-
-
-@pytest.mark.parametrize("spec", DEFAULT, ids=lambda s: f"{s.op_type}-{s.since}")
-def test_a_kernel_takes_every_input_of_its_schemas(spec):
-    parameters = inspect.signature(spec.kernel).parameters.values()
-    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    many = any(p.kind is p.VAR_POSITIONAL for p in parameters)
-    for schema in schemas_of(spec):
-        assert many or len(positional) >= len(schema.inputs)
-        required = [p for p in positional if p.default is p.empty]
-        assert len(required) <= schema.min_input
 
 
 def test_what_may_be_overwritten_takes_out_and_nothing_else_does():

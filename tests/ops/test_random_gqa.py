@@ -2,13 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
 
-from tests.ops.kernels import Array
-from tests.ops.random_cases import Call, cast, normals, tally, trimmed
+from tests.ops.kernels import Array, rand, room_for, run_kernel, spec_of
+from tests.ops.random_cases import Call, cast, dice, normals, tally, trimmed
 
 MS = "com.microsoft"
 GQA = "GroupQueryAttention"
@@ -20,13 +19,7 @@ def tables(rng: np.random.Generator, rows: int, half: int) -> tuple[Array, Array
 
 
 def group_query(seed: int) -> Call:
-    rng = np.random.default_rng((seed, 5))
-
-    normal = partial(normals, rng)
-
-    def perhaps(share: float) -> bool:
-        return bool(rng.random() < share)
-
+    rng, normal, perhaps = dice(seed, 5)
     batch, shared, group = int(rng.integers(1, 4)), int(rng.integers(1, 4)), int(rng.integers(1, 5))
     heads, size = shared * group, int(rng.choice([8, 16, 32]))
     form = ("prompt", "one token", "several tokens")[int(rng.integers(0, 3))]
@@ -40,21 +33,18 @@ def group_query(seed: int) -> Call:
     if batch > 1 and perhaps(0.5):
         valid = [int(n) for n in rng.integers(least, total + 1, batch)]
         valid[int(rng.integers(0, batch))] = total
-    features = [form, "buffer" if buffer else "growing", "even" if len(set(valid)) == 1 else "ragged"]
     q, k, v = normal(batch, new, heads * size), normal(batch, new, shared * size), normal(batch, new, shared * size)
     inputs: list[Array | None] = [q, k, v]
     if perhaps(0.4):
-        inputs, features = [np.concatenate((q, k, v), axis=2), None, None], [*features, "packed"]
+        inputs = [np.concatenate((q, k, v), axis=2), None, None]
     attributes: dict[str, Any] = {"num_heads": heads, "kv_num_heads": shared}
     cos, sin, positions = None, None, None
     if perhaps(0.6) and size > 8:
         attributes |= {"do_rotary": 1, "rotary_interleaved": int(perhaps(0.5))}
         cos, sin = tables(rng, 24, 8 if perhaps(0.3) else size // 2)
-        features.append("rotary")
         if perhaps(0.3):
             first = [0 if form == "prompt" else n - new for n in valid]
             positions = np.array(first)[:, None] + np.arange(new)
-            features.append("positions")
     causal = not perhaps(0.1)
     for name, value, share in (
         ("local_window_size", int(rng.integers(1, 8)), 0.3 if causal else 0.0),
@@ -64,13 +54,12 @@ def group_query(seed: int) -> Call:
         ("causal", 0, 0.0 if causal else 1.0),
     ):
         if perhaps(share):
-            attributes[name], features = value, [*features, name]
+            attributes[name] = value
     bias, sink = None, None
     if perhaps(0.25):
         bias = normal(1 if perhaps(0.5) else batch, 1 if perhaps(0.4) else heads, new, total)
-        features.append("bias")
     if perhaps(0.2) and "smooth_softmax" not in attributes:
-        sink, features = normal(heads), [*features, "sink"]
+        sink = normal(heads)
     rows = total + int(rng.integers(0, 6)) if buffer else past
     pasts = [normal(batch, shared, rows, size) for _ in range(2)]
     given: list[Array | None] = [None, None] if rows == 0 and perhaps(0.5) else [*pasts]
@@ -79,9 +68,8 @@ def group_query(seed: int) -> Call:
     n_outputs = 3
     if perhaps(0.2):
         n_outputs, attributes["qk_output"] = 4, int(rng.integers(1, 3))
-        features.append("scores")
     inputs = trimmed(*inputs, *given, last, count, cos, sin, positions, bias, sink)
-    return Call(GQA, inputs, attributes, n_outputs, 21, MS, tuple(features))
+    return Call(GQA, inputs, attributes, n_outputs, 21, MS)
 
 
 def valid_parts(call: Call, outputs: Sequence[Array]) -> list[Array]:
@@ -108,18 +96,23 @@ def resident(tokens: int, capacity: int, window: int) -> int:
 
 
 def test_1000_random_calls_of_group_query_attention_agree_with_onnxruntime_in_place_and_not() -> None:
-    counts = tally(group_query, 1000, valid_parts)
-    assert counts["compared"] == 1000
-    assert counts["in place"] > 600
-    kinds = ["prompt", "one token", "several tokens", "buffer", "growing", "packed", "rotary", "local_window_size"]
-    assert min(counts[kind] for kind in kinds) > 200
-    kinds = ["ragged", "positions", "softcap", "smooth_softmax", "causal", "bias", "sink", "scores"]
-    assert min(counts[kind] for kind in kinds) > 80
+    tally(group_query, 1000, valid_parts, in_place=600)
 
 
 def test_400_random_calls_in_half_precision_agree_with_onnxruntime_in_place_and_not() -> None:
-    counts = tally(lambda seed: cast(group_query(seed), np.float16), 400, valid_parts, rtol=2e-2, atol=8e-3)
-    assert counts["compared"] == 400 and counts["in place"] > 200
+    tally(lambda seed: cast(group_query(seed), np.float16), 400, valid_parts, rtol=2e-2, atol=8e-3, in_place=200)
+
+
+def test_a_shorter_sequence_leaves_zeros_up_to_the_end_and_nothing_is_appended_in_its_place() -> None:
+    own, pasts = [rand(3, 1, 64), rand(3, 1, 32), rand(3, 1, 32)], [rand(3, 2, 6, 16, seed=seed) for seed in (1, 2)]
+    lengths = [np.array([6, 5, 4], np.int32), np.array(7, np.int32)]
+    rooms = tuple(room_for(past, 7, 2) for past in pasts)
+    for given, grown in ((pasts, None), ([room[:, :, :6] for room in rooms], rooms)):
+        inputs = [*own, *given, *lengths]
+        for present in run_kernel(GQA, inputs, 3, domain=MS, grown=grown, num_heads=4, kv_num_heads=2)[1:]:
+            assert not present[1:, :, 6].any() and present[0, :, 6].all()
+        # The shorter one would write into rows that the past has already, and another op may still read those.
+        assert min(grow.rows(inputs, {}) for grow in spec_of(GQA, domain=MS).grows) > 2**32
 
 
 def normed(seed: int) -> Call:
@@ -140,15 +133,11 @@ def normed(seed: int) -> Call:
 
 
 def test_300_random_calls_with_norm_weights_agree_with_onnxruntime_asked_with_normed_heads() -> None:
-    counts = tally(normed, 300, valid_parts, atol=5e-6)
-    assert counts["compared"] == 300 and counts["in place"] > 150
+    tally(normed, 300, valid_parts, atol=5e-6, in_place=150)
 
 
 def windowed(seed: int) -> Call:
-    rng = np.random.default_rng((seed, 6))
-
-    normal = partial(normals, rng)
-
+    rng, normal, _ = dice(seed, 6)
     batch, shared, group = int(rng.integers(1, 4)), int(rng.integers(1, 3)), int(rng.integers(1, 4))
     heads, size, capacity = shared * group, 16, int(rng.integers(1, 10))
     prompt = rng.random() < 0.3
@@ -171,12 +160,8 @@ def windowed(seed: int) -> Call:
         *(normal(batch, shared, capacity, size) for _ in range(2)),
         np.array(valid, np.int32) - 1, np.array(total, np.int32), cos, sin, None, bias,
     )  # fmt: skip
-    evicts = "evicts" if total > capacity else "fits"
-    return Call(GQA, inputs, attributes, 3, 21, MS, ("prompt" if prompt else "later", evicts))
+    return Call(GQA, inputs, attributes, 3, 21, MS)
 
 
 def test_600_random_calls_with_a_windowed_cache_agree_with_onnxruntime_in_place_and_not() -> None:
-    counts = tally(windowed, 600, valid_parts)
-    assert counts["compared"] == 600
-    assert counts["in place"] > 500
-    assert min(counts["prompt"], counts["later"], counts["evicts"], counts["fits"]) > 100
+    tally(windowed, 600, valid_parts, in_place=500)

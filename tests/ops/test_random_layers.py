@@ -7,8 +7,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from tests.ops.kernels import Array, check, run
-from tests.ops.random_cases import Call, cast, in_single, normals, tally, trimmed
+from kvviz.errors import OpError
+from tests.ops.kernels import Array, check, rand, run
+from tests.ops.random_cases import Call, by_ort, cast, in_single, normals, tally, trimmed
 from tests.ops.test_random_maths import MS, Rng, part_of, some
 
 EQUATIONS: dict[str, list[tuple[int, ...]]] = {
@@ -45,14 +46,14 @@ def products(seed: int) -> Call:
             a, b = some(rng, ((a[..., 0, :], b), (a, b[:, 0] if b.ndim == 2 else b)))
         dtype = some(rng, ("f4", "f4", "f8", "i4", "u4", "i8", "u8"))
         inputs: list[Array | None] = [a, b] if dtype == "f4" else [abs(x * 9).astype(dtype) for x in (a, b)]
-        return Call(kind, inputs, {}, features=(kind,))
+        return Call(kind, inputs, {})
     swaps = [bool(rng.integers(2)) for _ in range(2)]
     scales: dict[str, Any] = {"alpha": float(some(rng, (1.0, 0.5, -1.5)))}
     if kind == "Gemm":
         flags: dict[str, Any] = {"transA": int(swaps[0]), "transB": int(swaps[1]), **scales}
         c = matrix(rng, *some(rng, ((), (1,), (n,), (m, 1), (1, n), (m, n)))) if rng.random() < 0.8 else None
         a, b = matrix(rng, *((k, m) if swaps[0] else (m, k))), matrix(rng, *((n, k) if swaps[1] else (k, n)))
-        return Call(kind, trimmed(a, b, c), {**flags, "beta": float(some(rng, (1.0, -2.0, 0.0)))}, features=(kind,))
+        return Call(kind, trimmed(a, b, c), {**flags, "beta": float(some(rng, (1.0, -2.0, 0.0)))})
     if kind == "FusedMatMul":
         stack = (2, 3)[: int(rng.integers(3))]
         inputs, flags = [], dict(scales)
@@ -67,15 +68,15 @@ def products(seed: int) -> Call:
         if not stack and rng.random() < 0.3:
             # A vector is not transposed.
             inputs[0] = normals(rng, k)
-        return Call(kind, inputs, flags, 1, 21, MS, (kind,))
+        return Call(kind, inputs, flags, 1, 21, MS)
     if kind == "Einsum":
         equation = some(rng, list(EQUATIONS))
         terms = [matrix(rng, *shape) for shape in EQUATIONS[equation]]
-        return Call(kind, [*terms], {"equation": equation}, features=(kind,))
+        return Call(kind, [*terms], {"equation": equation})
     a, b = (rng.integers(0, 100, shape).astype(some(rng, ("u1", "i1"))) for shape in ((2, m, k), (k, n)))
     zero = np.asarray(9, b.dtype) if rng.random() < 0.5 else rng.integers(0, 50, n).astype(b.dtype)
     zeros = [np.asarray(5, a.dtype), zero][: int(rng.integers(3))]
-    return Call(kind, [a, b, *zeros], {}, features=(kind,))
+    return Call(kind, [a, b, *zeros], {})
 
 
 def windows(seed: int) -> Call:
@@ -87,7 +88,7 @@ def windows(seed: int) -> Call:
     kernel = [int(n) for n in rng.integers(1, 4, rank)]
     x = matrix(rng, int(rng.integers(1, 3)), 4, *image)
     if kind == "Global":
-        return Call(f"Global{some(rng, ('Average', 'Max', 'Lp'))}Pool", [x], {}, features=(kind,))
+        return Call(f"Global{some(rng, ('Average', 'Max', 'Lp'))}Pool", [x], {})
     how: dict[str, Any] = {"strides": tuple(int(n) for n in rng.integers(1, 4, rank))}
     auto = some(rng, ("", "", "SAME_UPPER", "SAME_LOWER", "VALID"))
     if auto.startswith("SAME") and kind == "MaxPool":
@@ -107,13 +108,13 @@ def windows(seed: int) -> Call:
             w = matrix(rng, 4, 3, *kernel)
             if not auto and rng.random() < 0.3:
                 how["output_padding"] = tuple(int(n > 1) for n in how["strides"])
-        return Call(kind, trimmed(x, w, bias), {**how, "group": group}, features=(kind,))
+        return Call(kind, trimmed(x, w, bias), {**how, "group": group})
     how["kernel_shape"] = tuple(kernel)
     if kind == "MaxPool":
         outputs, order = some(rng, ((1, {}), (2, {"storage_order": int(rng.integers(2))})))
-        return Call(kind, [x], {**how, **order}, outputs, features=(kind,))
+        return Call(kind, [x], {**how, **order}, outputs)
     how |= {"count_include_pad": int(rng.integers(2))} if kind == "AveragePool" else {"p": some(rng, (1, 2, 3))}
-    return Call(kind, [x], how, features=(kind,))
+    return Call(kind, [x], how)
 
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
@@ -127,6 +128,10 @@ ACTIVATIONS: dict[str, list[tuple[list[str], list[float], list[float]]]] = {
 }
 
 
+def maybe(rng: Rng, share: float, *shape: int) -> Array | None:
+    return normals(rng, *shape) if rng.random() < share else None
+
+
 def recurrent(seed: int) -> Call:
     rng = np.random.default_rng((seed, 26))
     name = list(GATES)[seed % 3]
@@ -134,16 +139,13 @@ def recurrent(seed: int) -> Call:
     ways = 2 if direction == "bidirectional" else 1
     steps, batch, size, hidden = (int(n) for n in rng.integers(1, 6, 4))
 
-    def maybe(share: float, *shape: int) -> Array | None:
-        return normals(rng, *shape) if rng.random() < share else None
-
     lengths = rng.integers(0, steps + 1, batch).astype(np.int32) if rng.random() < 0.5 else None
     inputs: list[Array | None] = [normals(rng, steps, batch, size), normals(rng, ways, gates * hidden, size)]
-    inputs += [normals(rng, ways, gates * hidden, hidden), maybe(0.6, ways, 2 * gates * hidden), lengths]
-    inputs.append(maybe(0.5, ways, batch, hidden))
+    inputs += [normals(rng, ways, gates * hidden, hidden), maybe(rng, 0.6, ways, 2 * gates * hidden), lengths]
+    inputs.append(maybe(rng, 0.5, ways, batch, hidden))
     how: dict[str, Any] = {"direction": direction, "hidden_size": hidden}
     if name == "LSTM":
-        inputs += [maybe(0.5, ways, batch, hidden), maybe(0.3, ways, 3 * hidden)]
+        inputs += [maybe(rng, 0.5, ways, batch, hidden), maybe(rng, 0.3, ways, 3 * hidden)]
         how |= {"input_forget": 1} if rng.random() < 0.2 else {}
     elif name == "GRU":
         how |= {"linear_before_reset": int(rng.integers(2))}
@@ -154,54 +156,97 @@ def recurrent(seed: int) -> Call:
         how |= {"activations": tuple(names)}
         how |= {"activation_alpha": tuple(alphas)} if alphas else {}
         how |= {"activation_beta": tuple(betas)} if betas else {}
-    features = (name, direction, "lengths" if lengths is not None else "no lengths")
-    return Call(name, trimmed(*inputs), how, 3 if name == "LSTM" else 2, features=features)
+    return Call(name, trimmed(*inputs), how, 3 if name == "LSTM" else 2)
 
 
-MAKERS: dict[Callable[[int], Call], tuple[int, set[str]]] = {
-    products: (700, {"MatMul", "Gemm", "FusedMatMul", "Einsum", "MatMulInteger"}),
-    windows: (700, {"Conv", "ConvTranspose", "MaxPool", "AveragePool", "LpPool", "Global"}),
-    recurrent: (450, {*GATES, "forward", "reverse", "bidirectional", "lengths"}),
-}
+MAKERS: dict[Callable[[int], Call], int] = {products: 700, windows: 700, recurrent: 450}
 
 
 @pytest.mark.parametrize("make", MAKERS, ids=lambda make: make.__name__)
 def test_random_calls_agree_with_onnxruntime(make: Callable[[int], Call]) -> None:
-    count, kinds = MAKERS[make]
-    counts = tally(make, count, rtol=1e-4, atol=1e-5)
-    assert counts["compared"] == count and min(counts[kind] for kind in kinds) > 80, counts
+    tally(make, MAKERS[make], rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("make", MAKERS, ids=lambda make: make.__name__)
 def test_half_precision_adds_up_in_single_precision(make: Callable[[int], Call]) -> None:
     for dtype, rtol, atol in ((np.float16, 3e-3, 2e-3), (ml_dtypes.bfloat16, 0.02, 0.02)):
         calls = [cast(make(seed), dtype) for seed in range(150)]
-        counts = tally(calls.__getitem__, 150, oracle=in_single, rtol=rtol, atol=atol)
-        assert counts["compared"] == 150
+        tally(calls.__getitem__, 150, oracle=in_single, rtol=rtol, atol=atol)
+
+
+def quantised_lstm(seed: int) -> Call:
+    rng = np.random.default_rng((seed, 31))
+    direction = ("forward", "reverse", "bidirectional")[seed % 3]
+    ways = 2 if direction == "bidirectional" else 1
+    steps, batch, size, hidden = (int(n) + more for n, more in zip(rng.integers(1, 6, 4), (0, 0, 3, 2)))
+    dtype = np.dtype(np.int8 if rng.random() < 0.5 else np.uint8)
+    low, high = np.iinfo(dtype).min, int(np.iinfo(dtype).max) + 1
+    w = rng.integers(low, high, (ways, size, 4 * hidden)).astype(dtype)
+    r = rng.integers(low, high, (ways, hidden, 4 * hidden)).astype(dtype)
+    by_column = rng.random() < 0.4
+    per = (ways, 4 * hidden) if by_column else (ways,)
+    parameters = []
+    for _ in range(2):
+        parameters.append(rng.uniform(0.002, 0.01, per).astype(np.float32))
+        zero = 0 if by_column or rng.random() < 0.4 else rng.integers(low // 4, high // 4, per)
+        parameters.append(np.broadcast_to(np.asarray(zero, dtype), per).copy())
+    optional, state = [maybe(rng, 0.6, ways, 8 * hidden)], (ways, batch, hidden)
+    optional.append(rng.integers(0, steps + 1, batch).astype(np.int32) if rng.random() < 0.5 else None)
+    optional += [maybe(rng, 0.4, *state), maybe(rng, 0.4, *state), maybe(rng, 0.3, ways, 3 * hidden)]
+    attributes: dict = {"direction": direction, "hidden_size": hidden}
+    if rng.random() < 0.2:
+        attributes["clip"] = float(rng.uniform(0.5, 2))
+    if rng.random() < 0.2:
+        attributes["input_forget"] = 1
+    inputs = [normals(rng, steps, batch, size), w, r, *optional, *parameters]
+    return Call("DynamicQuantizeLSTM", inputs, attributes, 3, 21, MS)
+
+
+def test_300_random_calls_of_a_quantised_layer_agree_with_onnxruntime() -> None:
+    near = 0
+    for seed in range(300):
+        call = quantised_lstm(seed)
+        for have, want in zip(call.run(call.inputs), by_ort(call), strict=True):
+            assert (have.shape, have.dtype) == (want.shape, want.dtype), call
+            off = np.abs(have - want).max()
+            # A number that lies between two whole ones may be rounded the other way after another tanh.
+            assert off < 2e-2, f"{seed}: off by {off} in {call}"
+            near += off < 1e-5
+    assert near > 0.98 * 900
+
+
+def test_scales_and_lengths_that_do_not_fit_are_refused() -> None:
+    call = quantised_lstm(0)
+    with pytest.raises(OpError, match=r"W_scale has shape \(3,\)"):
+        call.run([*call.inputs[:8], np.ones(3, np.float32), *call.inputs[9:]])
+    with pytest.raises(OpError, match="R_zero_point is absent"):
+        call.run(call.inputs[:-1])
+    _, w, r = call.inputs[:3]
+    assert w is not None
+    x = normals(np.random.default_rng(0), 4, 3, w.shape[1])
+    for lengths in ([3], [1, 2, 9], [-1, 2, 1]):
+        with pytest.raises(OpError, match=r"sequence_lens .* must be 3 numbers from 0 to 4"):
+            call.run([x, w, r, None, np.array(lengths, np.int32), None, None, None, *call.inputs[8:]])
 
 
 # -- what random calls do not reach -----------------------------------------------------------------------------------
 
 
-def numbers(*shape: int, seed: int = 0, dtype: str = "f4") -> Array:
-    return np.random.default_rng((seed, *shape)).standard_normal(shape).astype(dtype)
-
-
 @pytest.mark.parametrize("dtype", ["f4", "f8", "i4", "i8"])
 def test_a_product_over_an_empty_axis_is_zero(dtype: str) -> None:
-    assert not check("MatMul", [numbers(2, 3, 0, dtype=dtype), numbers(0, 2, dtype=dtype)])[0].any()
+    assert not check("MatMul", [rand(2, 3, 0, dtype=dtype), rand(0, 2, dtype=dtype)])[0].any()
 
 
 def test_filters_that_can_be_written_may_differ_in_the_next_call() -> None:
-    x, w = numbers(1, 8, 4, 4), numbers(2, 8, 3, 3, seed=1)
+    x, w = rand(1, 8, 4, 4), rand(2, 8, 3, 3, seed=1)
     for _ in range(2):
         check("Conv", [x, w], rtol=1e-4, atol=1e-5, pads=[1, 1, 1, 1])
         w *= 2
 
 
 def test_a_sequence_of_no_steps_keeps_its_initial_state() -> None:
-    initial, cell = numbers(1, 3, 6, seed=4), numbers(1, 3, 6, seed=5)
-    weights = [numbers(1, 24, 4), numbers(1, 24, 6), None, None]
-    y, h, c = run("LSTM", [numbers(0, 3, 4), *weights, initial, cell], 3, hidden_size=6)
+    initial, cell = rand(1, 3, 6, seed=4), rand(1, 3, 6, seed=5)
+    weights = [rand(1, 24, 4), rand(1, 24, 6), None, None]
+    y, h, c = run("LSTM", [rand(0, 3, 4), *weights, initial, cell], 3, hidden_size=6)
     assert y.shape == (0, 1, 3, 6)
     np.testing.assert_array_equal([h, c], [initial, cell])

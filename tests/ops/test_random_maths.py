@@ -10,7 +10,6 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from kvviz.ops.registry import known
 from tests.ops.kernels import Array
 from tests.ops.random_cases import Call, cast, in_single, tally
 
@@ -91,7 +90,7 @@ def one_operand(seed: int) -> Call:
         x = numbers(rng, shape_of(rng, int(name == "FastGelu")), -6, 6, "f4")
     if name in TO_THE_EDGE and rng.random() < 0.3:
         x = rng.permutation(EDGES).astype(x.dtype)
-    return Call(name, [x], attributes, 1, 24 if name == "Swish" else 21, domain, (name,))
+    return Call(name, [x], attributes, 1, 24 if name == "Swish" else 21, domain)
 
 
 PAIRS: dict[str, str] = {
@@ -150,7 +149,7 @@ def operands(seed: int) -> Call:
         inputs.reverse()
     while inputs[-1] is None:
         inputs.pop()
-    return Call(name, inputs, attributes, 1, 21, "", (name,))
+    return Call(name, inputs, attributes, 1, 21)
 
 
 AXES = [None, [0], [1], [2], [-1], [0, 2], [1, 2], [2, 0], [0, 1, 2], []]
@@ -173,7 +172,7 @@ def along_axes(seed: int) -> Call:
     if kind == "soft":
         name, opset = some(rng, ("Softmax", "LogSoftmax", "Hardmax")), some(rng, (9, 11, 13, 21))
         x, axis = numbers(rng, shape_of(rng, 1, 3), -6, 6, "f4"), int(rng.integers(0 if opset < 11 else -3, 3))
-        return Call(name, [x], some(rng, ({}, {"axis": axis})), 1, opset, "", (f"{name} {opset}",))
+        return Call(name, [x], some(rng, ({}, {"axis": axis})), 1, opset)
     if kind == "reduce":
         name, axes, attributes = some(rng, list(REDUCED)), some(rng, AXES), {"keepdims": int(rng.integers(2))}
         x = numbers(rng, shape_of(rng, 1, 3), 1, 9, some(rng, REDUCED[name].split()))
@@ -183,24 +182,24 @@ def along_axes(seed: int) -> Call:
             x = np.minimum(x[:2, :2, :5], np.array(2, x.dtype))
         if rng.random() < 0.3 and axes != [] and x.dtype.kind == "f":
             attributes |= {} if axes is None else {"axes": axes}
-            return Call(name, [x], attributes, 1, 11, "", (name,))
-        return Call(name, [x, None if axes is None else np.array(axes, np.int64)], attributes, 1, 18, "", (name,))
+            return Call(name, [x], attributes, 1, 11)
+        return Call(name, [x, None if axes is None else np.array(axes, np.int64)], attributes, 1, 18)
     # Few different numbers, so that there are ties.
     x = numbers(rng, shape_of(rng, int(kind != "running"), 3), 0, 3, np.int64).astype(some(rng, ("f4", "i4", "i8")))
     axis = int(rng.integers(-3, 3))
     if kind == "extreme":
         how = {"axis": axis, "keepdims": int(rng.integers(2)), "select_last_index": int(rng.integers(2))}
         x = x.astype(some(rng, ("f4", "i4")))
-        return Call(some(rng, ("ArgMax", "ArgMin")), [x], how, features=(kind,))
+        return Call(some(rng, ("ArgMax", "ArgMin")), [x], how)
     if kind == "top":
         count = int(rng.integers(0, x.shape[axis] + 1))
         if rng.random() < 0.2:
             x = rng.integers(0, some(rng, (5, 100_000)), (2, 5000)).astype(np.float32)
             axis, count = -1, some(rng, (0, 1, 40, 600))
         how = {"axis": axis, "largest": int(rng.integers(2))}
-        return Call("TopK", [x, np.array([count])], how, 2, features=(kind,))
+        return Call("TopK", [x, np.array([count])], how, 2)
     how = {"exclusive": int(rng.integers(2)), "reverse": int(rng.integers(2))}
-    return Call("CumSum", [x, np.array(axis, some(rng, ("i4", "i8")))], how, features=(kind,))
+    return Call("CumSum", [x, np.array(axis, some(rng, ("i4", "i8")))], how)
 
 
 def norms(seed: int) -> Call:
@@ -221,62 +220,55 @@ def norms(seed: int) -> Call:
     channels = [normal(4), normal(4)]
     if name == "Layer":
         inputs = [x, normal(*tail), normal(*tail) if bias is not None else None]
-        return Call("LayerNormalization", inputs, {"axis": axis, **eps}, some(rng, (1, 3)), features=(name,))
+        return Call("LayerNormalization", inputs, {"axis": axis, **eps}, some(rng, (1, 3)))
     if name in ("RMS", "Simplified"):
         full, opset = ("RMSNormalization", 23) if name == "RMS" else ("SimplifiedLayerNormalization", 21)
-        return Call(full, [x, normal(*tail)], {"axis": axis, **eps}, 1, opset, features=(name,))
+        return Call(full, [x, normal(*tail)], {"axis": axis, **eps}, 1, opset)
     if name.startswith("Skip"):
         skip = normal(*some(rng, (x.shape, x.shape, x.shape[1:], (1, *x.shape[1:]))))
         more = [] if name == "SkipSimplified" else [normal(last) if rng.random() < 0.5 else None]
         inputs = [x, skip, normal(last), *more, bias]
-        return Call(f"{name}LayerNormalization", inputs, eps, some(rng, (1, 4)), 21, MS, (name,))
+        return Call(f"{name}LayerNormalization", inputs, eps, some(rng, (1, 4)), 21, MS)
     if name in ("Bias", "Fast"):
-        return Call(f"{name}Gelu", [x, normal(last)], {}, 1, 21, MS, (name,))
+        return Call(f"{name}Gelu", [x, normal(last)], {}, 1, 21, MS)
     if name == "Batch":
         x = normal(2, 4, *shape_of(rng, 1, int(rng.integers(0, 3))))
         inputs = [x, *channels, normal(4), np.abs(normal(4)) + np.float32(0.1)]
-        return Call("BatchNormalization", inputs, eps, 1, some(rng, (7, 9, 14, 15)), features=(name,))
+        return Call("BatchNormalization", inputs, eps, 1, some(rng, (7, 9, 14, 15)))
     if name == "LRN":
-        return Call(name, [normal(2, 4, 3, 5)], {"size": 3, "alpha": 0.5, "beta": 0.6, "bias": 1.5}, features=(name,))
+        return Call(name, [normal(2, 4, 3, 5)], {"size": 3, "alpha": 0.5, "beta": 0.6, "bias": 1.5})
     if name == "MeanVariance":
-        return Call("MeanVarianceNormalization", [x], {"axes": (0, 2)}, features=(name,))
+        return Call("MeanVarianceNormalization", [x], {"axes": (0, 2)})
     if name == "Lp":
         x[0] = 0
-        return Call("LpNormalization", [x], {"p": some(rng, (1, 2)), "axis": axis}, features=(name,))
+        return Call("LpNormalization", [x], {"p": some(rng, (1, 2)), "axis": axis})
     how = {"num_groups": 2, **eps} if name.startswith("Group") else eps
     own = [c[:2] for c in channels] if name == "Group 18" else channels
     full = "InstanceNormalization" if name == "Instance" else "GroupNormalization"
-    return Call(full, [x, *own], how, 1, 18 if name == "Group 18" else 21, features=(name,))
+    return Call(full, [x, *own], how, 1, 18 if name == "Group 18" else 21)
 
 
 def first_and_last(call: Call, outputs: Any) -> list[Array]:
     return [outputs[0], outputs[3]] if call.op_type.startswith("Skip") and call.n_outputs == 4 else list(outputs)
 
 
-MAKERS: dict[Callable[[int], Call], tuple[int, set[str], int]] = {
-    one_operand: (1500, {*FUNCTIONS, *(name for name, _ in ACTIVATIONS)}, 500),
-    operands: (1500, set(PAIRS), 300),
-    along_axes: (1200, {*REDUCED, "extreme", "top", "running"}, 80),
-    norms: (700, {"Layer", "Skip", "Batch", "Group", "Group 18"}, 300),
+MAKERS: dict[Callable[[int], Call], tuple[int, int]] = {
+    # All but IsNaN and IsInf; each function is asked some twenty times.
+    one_operand: (1500, 1370),
+    operands: (1500, 300),
+    along_axes: (1200, 80),
+    norms: (700, 300),
 }
 
 
 @pytest.mark.parametrize("make", MAKERS, ids=lambda make: make.__name__)
 def test_random_calls_agree_with_onnxruntime_in_place_and_not(make: Callable[[int], Call]) -> None:
-    count, kinds, in_place = MAKERS[make]
-    counts = tally(make, count, first_and_last, rtol=1e-4, atol=1e-5)
-    assert counts["compared"] == count and counts["in place"] > in_place, counts
-    assert min(counts[kind] for kind in kinds) >= 10, counts
+    count, in_place = MAKERS[make]
+    tally(make, count, first_and_last, rtol=1e-4, atol=1e-5, in_place=in_place)
 
 
 @pytest.mark.parametrize("make", MAKERS, ids=lambda make: make.__name__)
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
 def test_half_precision_is_single_precision_rounded_once(make: Callable[[int], Call], dtype: type) -> None:
     rtol, atol = (2e-3, 1e-3) if dtype is np.float16 else (0.01, 0.02)
-    counts = tally(lambda seed: cast(make(seed), dtype), 400, first_and_last, in_single, rtol, atol)
-    assert counts["compared"] == 400
-
-
-def test_every_function_offers_its_input_to_be_overwritten() -> None:
-    offered = {(spec.op_type, spec.domain) for spec in known() if 0 in spec.overwrites}
-    assert {*ACTIVATIONS, *((name, "") for name in {*FUNCTIONS} - {"IsNaN", "IsInf"})} <= offered
+    tally(lambda seed: cast(make(seed), dtype), 400, first_and_last, in_single, rtol, atol)

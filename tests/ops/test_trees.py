@@ -44,19 +44,16 @@ def rows_of(count: int, features: int, missing: bool = False) -> np.ndarray:
     return x
 
 
-def near(name: str, x: np.ndarray, outputs: int, what: dict[str, Any]) -> None:
-    """Compare with onnxruntime, which adds up in another order."""
-    check(name, [x], outputs, domain=ML, rtol=1e-5, atol=1e-5, **what)
+# onnxruntime adds up in another order.
+NEAR: dict[str, Any] = {"domain": ML, "rtol": 1e-5, "atol": 1e-5}
 
 
 def given(kind: str, leaves: list, targets: int, each: int = 1, low: float = -1.0) -> dict[str, Any]:
     """What the leaves give: ``each`` entries a leaf."""
     rng = np.random.default_rng(2)
-    entries = [
-        (*leaf, (i + k) % targets, float(rng.uniform(low, 1))) for i, leaf in enumerate(leaves) for k in range(each)
-    ]
-    names = ("treeids", "nodeids", "ids", "weights")
-    return {f"{kind}_{name}": list(column) for name, column in zip(names, zip(*entries))}
+    places = [(leaf, (i + k) % targets) for i, leaf in enumerate(leaves) for k in range(each)]
+    columns = zip(*((*leaf, target, float(rng.uniform(low, 1))) for leaf, target in places))
+    return {f"{kind}_{name}": list(column) for name, column in zip(("treeids", "nodeids", "ids", "weights"), columns)}
 
 
 @pytest.mark.parametrize("modes", [MODES[:1], MODES[2:4], MODES], ids=["one", "two", "all"])
@@ -66,10 +63,10 @@ def test_a_regressor_agrees_with_onnxruntime(modes: list[str], how: str, targets
     nodes, leaves = forest(7, 4, 5, modes)
     what = {**nodes, **given("target", leaves, targets, each), "n_targets": targets, "aggregate_function": how}
     for x in (rows_of(50, 5, missing=True), rows_of(1, 5)):
-        near("TreeEnsembleRegressor", x, 1, what)
+        check("TreeEnsembleRegressor", [x], **NEAR, **what)
         # To a target that no leaf reached gives anything, onnxruntime adds no base value unless the row is alone.
         if each == targets:
-            near("TreeEnsembleRegressor", x, 1, {**what, "base_values": [0.5 + k for k in range(targets)]})
+            check("TreeEnsembleRegressor", [x], base_values=[0.5 + k for k in range(targets)], **NEAR, **what)
 
 
 @pytest.mark.parametrize("post", ["NONE", "LOGISTIC", "SOFTMAX", "SOFTMAX_ZERO"])
@@ -84,11 +81,11 @@ def test_a_classifier_agrees_with_onnxruntime(post: str, labels: list, low: floa
         what["base_values"] = [0.25 * (k + 1) for k in range(len(labels) if len(labels) > 2 else 1)]
     # With one base value, onnxruntime leaves a score unwritten where leaves give to the first of two classes only.
     if len(labels) > 2 or not base:
-        near("TreeEnsembleClassifier", rows_of(40, 5), 2, what)
+        check("TreeEnsembleClassifier", [rows_of(40, 5)], 2, **NEAR, **what)
     if len(labels) == 2:
         for scored in (0, 1):
             alone = {**what, "classlabels_int64s": [4, 9], "class_ids": [scored] * len(leaves)}
-            near("TreeEnsembleClassifier", rows_of(40, 5), 2, alone)
+            check("TreeEnsembleClassifier", [rows_of(40, 5)], 2, **NEAR, **alone)
 
 
 def test_trees_that_lead_nowhere_are_refused() -> None:

@@ -2,7 +2,6 @@
 
 import io
 import json
-import zipfile
 from typing import Any
 
 import pytest
@@ -10,10 +9,10 @@ import pytest
 import kvviz
 from kvviz.device.submit_outcome import call
 from kvviz.errors import LoadError
-from kvviz.trace.file.packed_file import write_packed
 from kvviz.trace.schema.declared import Mark
 from kvviz.trace.writer import Writer
 from tests.engine.graphs import graph_of, numbers
+from tests.engine.test_damaged_traces import file_of, rewritten
 from tests.outside.told import loaded
 
 PROGRAM = "g (float[4] x, float[4] w) => (float[4] y) { s = Add (x, w) y = Neg (s) }"
@@ -31,12 +30,8 @@ def recording() -> tuple[Writer, kvviz.Trace, list[int]]:
         (out,) = body.steps[-1].outs
         y = writer.value("y", (4,), "float32", writer.storage(16))
         given = {bind.name: bind.storage for bind in body.frames[0].bindings}
-        storages = {
-            given["x"]: writer.storage_of(x),
-            given["w"]: writer.storage_of(w),
-            out.storage: writer.storage_of(y),
-        }
-        times = [(0.0, 1.0), (1.0, 2.0)]
+        places = {given["x"]: x, given["w"]: w, out.storage: y}
+        storages, times = {at: writer.storage_of(value) for at, value in places.items()}, [(0.0, 1.0), (1.0, 2.0)]
         made.append(call(writer, "call", body, {"x": x, "w": w}, {"y": y}, storages, lane="q", times=times))
         x = y
     return writer, writer.finish([x]), made
@@ -44,11 +39,8 @@ def recording() -> tuple[Writer, kvviz.Trace, list[int]]:
 
 def test_the_ops_of_a_program_come_before_the_op_that_called_it_in_a_frame_of_its_own() -> None:
     _, trace, made = recording()
-    assert [(step.op_type, step.frame) for step in trace.steps[:3]] == [
-        ("Add", ("g[program]",)),
-        ("Neg", ("g[program]",)),
-        ("call", ()),
-    ]
+    body = ("g[program]",)
+    assert [(step.op_type, step.frame) for step in trace.steps[:3]] == [("Add", body), ("Neg", body), ("call", ())]
     assert made == [2, 5] and [run.first for run in trace.runs] == [0, 3]
     assert trace.frames[1].graph is trace.frames[3].graph  # one program, told once
     assert [trace.log.declared.times[step] for step in range(3)] == [("q", 0, 1), ("q", 1, 2), ("q", 0, 2)]
@@ -111,16 +103,10 @@ def test_a_value_that_is_asked_for_late_was_there_from_the_beginning_of_its_run(
     ([0, "soon", "x", "", -1, -1, [], 0, "", ""], "soon"),
 ])  # fmt: skip
 def test_a_mark_that_makes_no_sense_is_refused(mark: Any, why: str) -> None:
-    file = io.BytesIO()
-    recording()[1].save(file)
-    with zipfile.ZipFile(file) as archive:
-        members = {name: archive.read(name) for name in archive.namelist()}
-    header = json.loads(members["header.json"])
-    header["declared"]["marks"].append(mark)
-    members["header.json"] = json.dumps(header).encode()
-    del members["sha256"]
-    changed = io.BytesIO()
-    write_packed(changed, members)
-    changed.seek(0)
+    def with_mark(header: bytes) -> bytes:
+        told = json.loads(header)
+        told["declared"]["marks"].append(mark)
+        return json.dumps(told).encode()
+
     with pytest.raises(LoadError, match=why):
-        kvviz.Trace.load(changed)
+        kvviz.Trace.load(io.BytesIO(rewritten(file_of(recording()[1]), "header.json", with_mark)))

@@ -1,12 +1,19 @@
-"""Regions: the bytes that they have, and share, against sets of bytes, NumPy and the table of the package gguf."""
+"""Regions: the bytes that they have and share, against sets of bytes, NumPy and gguf; and where they begin."""
 
 import numpy as np
+import pytest
 from gguf.constants import GGML_QUANT_SIZES
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import kvviz
+from kvviz.trace.index.lifetimes import FrameSteps, LogValues, offsets
+from kvviz.trace.reasons import offset_of
 from kvviz.trace.schema.element_types import BLOCKS, nbytes, unit
+from kvviz.trace.schema.log import distinct
 from kvviz.trace.schema.regions import Region, bounds, overlap, packed_strides, spans
+from tests.engine.test_trace import make
+from tests.graph.build import MODELS
 
 BLOCK_BYTES = {"q8_0": (32, 34), "q4_0": (32, 18), "float32": (1, 4), "int8": (1, 1), "float16": (1, 2)}
 
@@ -94,3 +101,26 @@ def test_regular_distances_are_compared_exactly_and_others_as_ranges_where_they_
         # 8i = 12j + 1 has no solution.
         one, two = Region(0, (rows,), (8,), "int8"), Region(1, (rows,), (12,), "int8")
         assert overlap(one, two) == (0 if rows == 10**5 else overlap(one, two, "range"))
+
+
+def test_views_of_views_begin_where_one_look_after_the_other_finds_them() -> None:
+    # given
+    graph = kvviz.load(MODELS / "o02_optimum1_merged_gpt2" / "model.onnx")
+    decodes = [kvviz.decode(graph, [5, 17, 33], 3, policy=name, progress=False) for name in ("ideal", "rten")]
+    moved = 0
+    for trace in (*decodes, make("loop"), make("nested"), make("functions")):
+        # when
+        values = LogValues(trace.log)
+        _, outs = trace.log.tables()
+        chained = np.flatnonzero((outs[:, 0] >= 0) & (outs[:, 3] < 0))
+        found = offsets(FrameSteps(values))[chained].tolist()
+        # then
+        assert found == [offset_of(trace, step) for step in values.step[chained].tolist()]
+        moved += sum(offset > 0 for offset in found)
+    assert moved > 50
+
+
+@pytest.mark.parametrize("limit", [7, 1 << 40])
+def test_numbers_are_told_apart_with_a_table_and_without(limit: int) -> None:
+    found, places = distinct(np.array([5, 3, 3, 0, 5, 6]), limit)
+    assert found.tolist() == [0, 3, 5, 6] and places.tolist() == [2, 1, 1, 0, 2, 3]
