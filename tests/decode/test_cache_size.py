@@ -1,7 +1,7 @@
 """Dimensions of caches that a model leaves open, told by the graph or by the configuration beside it."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from onnx import helper, numpy_helper
 
 import kvviz
 from kvviz.errors import InputError
-from tests.decode.small import DECODERS, Small, small
+from tests.decode.small import DECODERS, small
 from tests.graph.build import MODELS
 
 GENAI = MODELS / "o07_genai_llama_int4"
@@ -39,27 +39,30 @@ def split_after_qkv(proto: onnx.ModelProto, sizes: str = "input") -> onnx.ModelP
     return proto
 
 
-def behind_an_unknown_shape(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """Embeddings whose rank no inference knows: only the weights of the projections tell a width."""
+def unknown_shapes(proto: onnx.ModelProto, ranks: Mapping[str, int]) -> onnx.ModelProto:
+    """A model in which some values are reshaped to a shape that is computed, so that no inference knows their ranks."""
+    nodes = []
     for made in proto.graph.node:
-        if made.op_type == "Gather" and made.output[0] == "/model/embed_tokens/Gather/output_0":
-            made.output[0] = "looked_up"
-            shape = helper.make_node("Shape", ["looked_up"], ["its_shape"])
-            size = helper.make_node("Compress", ["its_shape", "all_of_it"], ["same_shape"])
-            again = helper.make_node("Reshape", ["looked_up", "same_shape"], ["/model/embed_tokens/Gather/output_0"])
-            place = list(proto.graph.node).index(made) + 1
-            for node in (again, size, shape):
-                proto.graph.node.insert(place, node)
-            proto.graph.initializer.append(numpy_helper.from_array(np.ones(3, bool), "all_of_it"))
-            return proto
-    raise AssertionError("no embedding")
+        nodes.append(made)
+        name = made.output[0]
+        if name in ranks:
+            made.output[0] = f"{name}_known"
+            nodes.append(helper.make_node("Shape", [f"{name}_known"], [f"{name}_shape"]))
+            nodes.append(helper.make_node("Compress", [f"{name}_shape", f"{name}_all"], [f"{name}_same"]))
+            nodes.append(helper.make_node("Reshape", [f"{name}_known", f"{name}_same"], [name]))
+            proto.graph.initializer.append(numpy_helper.from_array(np.ones(ranks[name], bool), f"{name}_all"))
+    del proto.graph.node[:]
+    proto.graph.node.extend(nodes)
+    return proto
 
 
+# Only the weights of the projections tell a width.
+EMBEDDED = {"/model/embed_tokens/Gather/output_0": 3}
 VARIANTS: dict[str, Callable[[onnx.ModelProto], onnx.ModelProto]] = {
     "packed": lambda proto: proto,
     "split": split_after_qkv,
-    "packed, shapes unknown": behind_an_unknown_shape,
-    "split, shapes unknown": lambda proto: behind_an_unknown_shape(split_after_qkv(proto)),
+    "packed, shapes unknown": lambda proto: unknown_shapes(proto, EMBEDDED),
+    "split, shapes unknown": lambda proto: unknown_shapes(split_after_qkv(proto), EMBEDDED),
 }
 
 
@@ -71,28 +74,18 @@ def test_a_genai_model_decodes_without_its_configuration(variant: str) -> None:
     assert [outs.shape for name, outs in trace.outputs.items() if name.startswith("present")] == [(1, 2, 11, 16)] * 4
 
 
+def open_dims(name: str, dims: dict[int, str]) -> onnx.ModelProto:
+    """A decoder whose caches have no declared length along some axes."""
+    proto = onnx.ModelProto.FromString(small(name).proto.SerializeToString())
+    for value in (*proto.graph.input, *proto.graph.output):
+        for axis, dim in dims.items() if value.name.startswith(("past", "present")) else ():
+            value.type.tensor_type.shape.dim[axis].dim_param = dim
+    return proto
+
+
 def untold(folder: Path, config: Any) -> Path:
     """A decoder whose graph does not tell the size of its caches, with a configuration beside it."""
-    proto = small("concat").proto
-    for value in proto.graph.input:
-        if value.name.startswith("past"):
-            value.type.tensor_type.shape.dim[3].dim_param = "head_size"
-    proto = onnx.ModelProto.FromString(proto.SerializeToString())
-    nodes = []
-    for made in proto.graph.node:
-        if made.op_type == "Reshape":
-            # A shape that is computed: nothing can be inferred behind it.
-            shape = f"{made.output[0]}_shape"
-            nodes.append(helper.make_node("Compress", [made.input[1], f"{shape}_all"], [shape]))
-            length = 4 if made.input[1] == "heads" else 3
-            proto.graph.initializer.append(numpy_helper.from_array(np.ones(length, bool), f"{shape}_all"))
-            made.input[1] = shape
-        nodes.append(made)
-    del proto.graph.node[:]
-    proto.graph.node.extend(nodes)
-    for value in proto.graph.output:
-        if value.name.startswith("present"):
-            value.type.tensor_type.shape.dim[3].dim_param = "head_size"
+    proto = unknown_shapes(open_dims("concat", {3: "head_size"}), {"qr": 4, "kr": 4, "vr": 4, "y3": 3})
     folder.mkdir(exist_ok=True)
     onnx.save(proto, folder / "model.onnx")
     if config is not None:
@@ -143,11 +136,6 @@ def test_a_configuration_that_tells_nothing_leaves_one_clear_error(config: Any, 
 @pytest.mark.parametrize("name", [name for name, make in DECODERS.items() if make().protocol == "growing"])
 def test_heads_and_their_size_follow_from_the_graph_of_every_growing_cache(name: str) -> None:
     # given: a decoder that declares no more than the ranks of its caches
-    decoder: Small = small(name)
-    proto = onnx.ModelProto.FromString(decoder.proto.SerializeToString())
-    for value in (*proto.graph.input, *proto.graph.output):
-        if value.name.startswith(("past", "present")):
-            for axis, dim in ((1, "heads"), (3, "size")):
-                value.type.tensor_type.shape.dim[axis].dim_param = dim
-    trace = kvviz.decode(kvviz.load(proto), [3, 1, 4], 5, **decoder.options)
-    assert trace.tokens == kvviz.decode(kvviz.load(decoder.proto), [3, 1, 4], 5, **decoder.options).tokens
+    options = small(name).options
+    trace = kvviz.decode(kvviz.load(open_dims(name, {1: "heads", 3: "size"})), [3, 1, 4], 5, **options)
+    assert trace.tokens == kvviz.decode(kvviz.load(small(name).proto), [3, 1, 4], 5, **options).tokens

@@ -137,16 +137,8 @@ FIVE = TOKENS[:5]
 
 
 def capacities(trace: Trace) -> list[int]:
-    """Rows of the block that each run finds its first cache in."""
-    cache = trace.caches[0]
-    found = []
-    for frame in trace.log.frames:
-        for bound in frame.bindings if frame.parent is None else ():
-            if bound.name == cache.input:
-                shape = [n for axis, n in enumerate(bound.shape or ()) if axis != cache.axis]
-                row = int(np.prod(shape)) * np.dtype(bound.dtype).itemsize
-                found.append(trace.storages[bound.storage].capacity // row)
-    return found
+    """Rows of the block that each run leaves its first cache in."""
+    return [run.capacity for run in trace.caches[0].runs]
 
 
 def test_what_the_caller_moves_is_counted_apart_from_what_kernels_copy() -> None:
@@ -162,9 +154,9 @@ def test_what_the_caller_moves_is_counted_apart_from_what_kernels_copy() -> None
 
 
 def test_the_policy_says_how_caches_grow_unless_the_caller_does() -> None:
-    assert capacities(decode(FIVE, 2, policy="rten")) == [1, 10]
+    assert capacities(decode(FIVE, 2, policy="rten")) == [5, 10]
     assert capacities(decode(FIVE, 2, policy="rten", growth="start", kv_capacity=8)) == [8, 8]
-    assert capacities(decode(FIVE, 2)) == [0, 5]
+    assert capacities(decode(FIVE, 2)) == [5, 6]
     with pytest.raises(InputError, match="growth must be 'start' or 'after', not 'never'"):
         decode(FIVE, 2, growth="never")
     # A capacity that is too small is an error only at the start.

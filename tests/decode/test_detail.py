@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,8 +10,9 @@ import pytest
 import kvviz
 from kvviz.caches.cache_heat import attention
 from kvviz.errors import ReplayError
+from tests.graph.build import MODELS
 
-STORIES = Path(__file__).resolve().parents[2] / "assets" / "models" / "storyteller"
+STORIES = MODELS / "storyteller"
 WORDS = json.loads((STORIES / "vocab.json").read_text())
 WAYS = [
     ("concat", {}),
@@ -33,14 +33,14 @@ def story(form: str, **options: Any) -> kvviz.Trace:
     return kvviz.decode(graph, "once upon a time there was", RUNS, tokenizer=WORDS, progress=False, **options)
 
 
-@pytest.fixture(scope="module", params=WAYS, ids=lambda way: " ".join([way[0], *map(str, way[1].values())]))
-def both(request: pytest.FixtureRequest) -> tuple[kvviz.Trace, kvviz.Trace]:
-    form, options = request.param
-    return story(form, **options), story(form, detail=TOLD, **options)
-
-
-def test_totals_words_and_meters_are_those_of_all_runs(both: tuple[kvviz.Trace, kvviz.Trace]) -> None:
-    whole, some = both
+@pytest.mark.parametrize(
+    ("form", "options"), WAYS, ids=[" ".join([form, *map(str, how.values())]) for form, how in WAYS]
+)
+def test_what_is_kept_or_counted_and_values_that_are_replayed_are_those_of_the_whole_decode(
+    form: str, options: dict[str, Any]
+) -> None:
+    whole, some = story(form, **options), story(form, detail=TOLD, **options)
+    # words, totals and meters are of all runs
     assert some.words == whole.words
     for mine, other in zip(some.runs, whole.runs, strict=True):
         assert replace(mine, first=0, last=0) == replace(other, first=0, last=0)
@@ -48,10 +48,7 @@ def test_totals_words_and_meters_are_those_of_all_runs(both: tuple[kvviz.Trace, 
         # Numbers of storages differ: those of forgotten runs are not there.
         assert [replace(run, storage=0) for run in cache.runs] == [replace(run, storage=0) for run in twin.runs]
     assert some.peak_bytes == whole.peak_bytes
-
-
-def test_steps_that_are_kept_are_those_of_the_whole_decode(both: tuple[kvviz.Trace, kvviz.Trace]) -> None:
-    whole, some = both
+    # steps are those of the runs that are kept
     assert [run.index for run in some.runs if run.last > run.first] == [0, *sorted(TOLD)]
     for mine, other in zip(some.runs, whole.runs):
         if mine.last == mine.first:
@@ -59,24 +56,16 @@ def test_steps_that_are_kept_are_those_of_the_whole_decode(both: tuple[kvviz.Tra
         assert mine.last - mine.first == other.last - other.first
         for i, k in zip(range(mine.first, mine.last), range(other.first, other.last)):
             a, b = some.steps[i], whole.steps[k]
-            assert (a.run, a.node, a.frame, a.live_bytes, a.copied) == (b.run, b.node, b.frame, b.live_bytes, b.copied)
-            assert (a.allocated, a.decision.dispatch, a.decision.taken) == (
-                b.allocated,
-                b.decision.dispatch,
-                b.decision.taken,
-            )
-            if k + 1 < other.last:
-                assert len(a.freed) == len(b.freed)
-
-
-def test_values_are_replayed_through_runs_that_were_forgotten(both: tuple[kvviz.Trace, kvviz.Trace]) -> None:
-    whole, some = both
+            for field in ("run", "node", "frame", "live_bytes", "copied", "allocated"):
+                assert getattr(a, field) == getattr(b, field)
+            assert (a.decision.dispatch, a.decision.taken) == (b.decision.dispatch, b.decision.taken)
+            assert len(a.freed) == len(b.freed) or k + 1 == other.last
+    # values are replayed through runs that were forgotten
     for run in (4, 15, 19):
         for place in (0, 5, -1):
             i, k = (range(trace.runs[run].first, trace.runs[run].last)[place] for trace in (some, whole))
-            name = some.steps[i].outs[0].name if some.steps[i].outs else None
-            if name is not None:
-                assert np.array_equal(some.value(name, i), whole.value(name, k))
+            for out in some.steps[i].outs[:1]:
+                assert np.array_equal(some.value(out.name, i), whole.value(out.name, k))
 
 
 def test_the_attention_of_a_forgotten_run_is_said_not_to_be_recorded() -> None:
@@ -87,11 +76,11 @@ def test_the_attention_of_a_forgotten_run_is_said_not_to_be_recorded() -> None:
 
 
 def test_the_ledger_does_not_grow_with_forgotten_runs() -> None:
-    few, many = (story("concat", detail=(), kv_capacity=80) for _ in range(2))
+    few = story("concat", detail=(), kv_capacity=80)
     longer = kvviz.decode(few.graph, few.prompt, 60, kv_capacity=80, detail=(), progress=False)
-    assert len(longer.log) == len(many.log)
-    assert len(longer.log.storages) == len(many.log.storages)
-    assert len(longer.log.frames) == len(many.log.frames) == 1
+    assert len(longer.log) == len(few.log)
+    assert len(longer.log.storages) == len(few.log.storages)
+    assert len(longer.log.frames) == len(few.log.frames) == 1
 
 
 def test_values_of_a_late_run_do_not_need_the_first_one() -> None:

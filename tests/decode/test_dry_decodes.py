@@ -1,6 +1,5 @@
 """Dry decodes: of every way to keep a cache, asked for in every way, and what is refused."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,16 +12,14 @@ from kvviz.graph.model import Graph
 from tests.decode.small import DECODERS, small
 from tests.engine.dry_and_real import assert_agree, facts
 from tests.engine.graphs import graph_of
-
-MODELS = Path(__file__).resolve().parents[2] / "assets" / "models"
-POLICIES = ["ideal", "never", "rten", "onnxruntime"]
+from tests.graph.build import MODELS
 
 
 def model(name: str) -> Graph:
     return kvviz.load(MODELS / name / "model.onnx")
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("policy", ["ideal", "never", "rten", "onnxruntime"])
 @pytest.mark.parametrize("name", DECODERS)
 def test_a_dry_decode_of_every_cache_protocol_has_the_figures_of_the_real_one(name: str, policy: str) -> None:
     graph, options = kvviz.load(small(name).proto), small(name).options
@@ -78,29 +75,27 @@ def test_a_capacity_without_a_cache_is_warned_of_and_one_below_its_window_refuse
         kvviz.decode(graph, [3, 1, 4], 2, kv_capacity=4, dry=dry)
 
 
-def branch(condition: int) -> Graph:
-    return graph_of(
-        f"""g (float[4] x) => (float[4] y) <bool go = {{{condition}}}> {{
-        s = ReduceSum <keepdims = 0> (x)
-        k = Softmax (x)
-        y = If (go) <then_branch = t () => (float[4] a) {{ a = Neg (k) }}, else_branch = e () => (float[4] b) {{
-            b = Add (k, s) }}> }}"""
-    )
+BRANCH = graph_of("""g (float[4] x) => (float[4] y) <bool go = {1}> {
+    s = ReduceSum <keepdims = 0> (x)  k = Softmax (x)
+    y = If (go) <then_branch = t () => (float[4] a) { a = Neg (k) },
+                 else_branch = e () => (float[4] b) { b = Add (k, s) }> }""")
 
 
-@pytest.mark.parametrize(("op", "count"), [("ReduceSum", 3), ("Softmax", 4), ("Neg", 1)])
-def test_a_count_of_a_node_that_data_does_not_decide_is_refused(op: str, count: int) -> None:
-    graph = branch(1)
-    node = next(node.name for _, node in graph.walk() if node.op_type == op)
-    with pytest.raises(InputError, match=rf"counts says {count} for node '{node}' \({op}\).*how often a Loop runs"):
-        kvviz.dry(graph, counts={node: count})
+OFTEN = "how often a Loop runs"
 
 
-def test_a_branch_that_is_known_is_not_stated_otherwise() -> None:
-    graph = branch(1)
-    node = next(node.name for node in graph.nodes if node.op_type == "If")
-    assert "Neg" in [step.op_type for step in kvviz.dry(graph, counts={node: 1}).steps]
-    with pytest.raises(InputError, match=r"counts says 0 for node .* \(If\), but its condition is known to be True"):
-        kvviz.dry(graph, counts={node: 0})
-    with pytest.raises(InputError, match=r"counts says 2 for node .* \(If\)"):
-        kvviz.dry(graph, counts={node: 2})
+@pytest.mark.parametrize(
+    ("op", "count", "why"),
+    [
+        ("ReduceSum", 3, OFTEN),
+        ("Softmax", 4, OFTEN),
+        ("Neg", 1, OFTEN),
+        ("If", 0, "known to be True"),
+        ("If", 2, ""),
+    ],
+)
+def test_a_count_that_data_does_not_decide_is_refused(op: str, count: int, why: str) -> None:
+    named = {node.op_type: node.name for _, node in BRANCH.walk()}
+    assert "Neg" in [step.op_type for step in kvviz.dry(BRANCH, counts={named["If"]: 1}).steps]
+    with pytest.raises(InputError, match=rf"counts says {count} for node '{named[op]}' \({op}\).*{why}"):
+        kvviz.dry(BRANCH, counts={named[op]: count})

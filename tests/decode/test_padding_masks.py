@@ -18,7 +18,7 @@ SQUARE = np.repeat(FLAGS[:, None], NEW, 1)
 SQUARE[0, :, 2], SQUARE[1, 1, 1] = 0, 1
 
 
-def multi_head(shape: str, opset: int = 18) -> Any:
+def multi_head(shape: str) -> Any:
     names = "q k v - mask - past_key past_value"
     nodes = [node("MultiHeadAttention", names, "y present_key present_value", domain=MS, num_heads=HEADS)]
     rows = f"{BATCH} {HEADS} {{}} {SIZE}"
@@ -26,7 +26,7 @@ def multi_head(shape: str, opset: int = 18) -> Any:
     inputs += [f"past_{kind} float {rows.format('past')}" for kind in ("key", "value")]
     outputs = [f"y float {BATCH} {NEW} {WIDTH}"]
     outputs += [f"present_{kind} float {rows.format('total')}" for kind in ("key", "value")]
-    return model(nodes, inputs, outputs, opset=opset, domains=[MS])
+    return model(nodes, inputs, outputs, domains=[MS])
 
 
 def packed(shape: str) -> Any:
@@ -95,35 +95,22 @@ def test_rows_that_a_padding_mask_hides_are_not_read(case: str) -> None:
     assert any(0 < len(rows) < PAST for rows in expected)
 
 
-WHERE = {
-    "the scores where they are seen": ([node("Where", "seen scaled hide", "scores")], True),
-    "a low number where they are not": (
-        [node("Not", "seen", "unseen"), node("Where", "unseen hide scaled", "scores")],
-        True,
-    ),
-    "a high number taken off": (
-        [node("Where", "seen nothing high", "penalty"), node("Sub", "scaled penalty", "scores")],
-        True,
-    ),
-    "scores taken off a low number": (
-        [
-            node("Mul", "scaled minus", "less"),
-            node("Sub", "bias less", "scores"),
-        ],
-        True,
-    ),
-    "a high number added": (
-        [node("Where", "seen nothing high", "bonus"), node("Add", "scaled bonus", "scores")],
-        False,
-    ),
-    "a number that hides nothing": ([node("Where", "seen scaled nothing", "scores")], False),
+HIDING = {
+    "the scores where they are seen": [node("Where", "seen scaled hide", "scores")],
+    "a low number where they are not": [node("Not", "seen", "unseen"), node("Where", "unseen hide scaled", "scores")],
+    "a high number taken off": [node("Where", "seen nothing high", "off"), node("Sub", "scaled off", "scores")],
+    "scores taken off a low number": [node("Mul", "scaled minus", "less"), node("Sub", "bias less", "scores")],
+}
+SHOWING = {
+    "a high number added": [node("Where", "seen nothing high", "bonus"), node("Add", "scaled bonus", "scores")],
+    "a number that hides nothing": [node("Where", "seen scaled nothing", "scores")],
 }
 
 
-@pytest.mark.parametrize("case", WHERE)
+@pytest.mark.parametrize("case", [*HIDING, *SHOWING])
 def test_a_choice_between_scores_and_a_number_hides_rows_where_the_number_is_low_enough(case: str) -> None:
     # given a static cache of which a Where puts a number in place of the scores of later rows
-    chosen, hides = WHERE[case]
+    chosen = (HIDING | SHOWING)[case]
     nodes = [one for one in attend() if "scores" not in one.output]
     place = next(number for number, one in enumerate(nodes) if "scores" in one.input)
     nodes[place:place] = chosen
@@ -133,7 +120,7 @@ def test_a_choice_between_scores_and_a_number_hides_rows_where_the_number_is_low
     trace = kvviz.decode(kvviz.load(one.proto), [3, 7, 1, 9], 4, progress=False)
     # then the rows of later tokens are read only where they have a weight
     for cache in trace.caches:
-        assert [run.rows_read for run in cache.runs] == [4 + run if hides else ROWS for run in range(4)]
+        assert [run.rows_read for run in cache.runs] == [4 + run if case in HIDING else ROWS for run in range(4)]
 
 
 CUTS: dict[str, tuple[str, str, Feeds, int, set[int]]] = {

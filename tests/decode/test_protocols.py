@@ -66,11 +66,9 @@ def test_the_protocol_of_each_decoder_is_recognised(name: str) -> None:
 @pytest.mark.parametrize("capacity", [None, 160])
 def test_a_shared_buffer_gives_the_reference_tokens_of_the_int4_models(name: str, capacity: int | None) -> None:
     ref = np.load(MODELS / name / "ref.npz")
-    model_graph = kvviz.load(MODELS / name / "model.onnx")
-    count = len(ref["tokens"])
-    trace = kvviz.decode(
-        model_graph, ref["prompt"].tolist(), count, kv_capacity=capacity, cache="shared", poison=True, progress=False
-    )
+    graph, count = kvviz.load(MODELS / name / "model.onnx"), len(ref["tokens"])
+    options: dict[str, Any] = {"kv_capacity": capacity, "cache": "shared", "poison": True, "progress": False}
+    trace = kvviz.decode(graph, ref["prompt"].tolist(), count, **options)
     assert trace.tokens == ref["tokens"].tolist()
     np.testing.assert_allclose(np.concatenate(trace.logits), ref["logits"], rtol=2e-4, atol=2e-4)
     needed = len(ref["prompt"]) + count - 1
@@ -91,9 +89,7 @@ def test_only_what_one_operator_can_share_is_shared() -> None:
         decode("grouped", cache="ring")
     with pytest.raises(InputError, match="holds 8 rows, but prompt and new tokens need 15"):
         decode("grouped", cache="shared", kv_capacity=8)
-
-
-def test_a_window_of_open_length_takes_the_operators_own() -> None:
+    # a window of open length takes the operator's own
     trace = decode("grouped_window", kv_capacity=None)
     assert {run.capacity for run in trace.caches[0].runs} == {WINDOW}
     assert trace.tokens == answer("grouped_window")[0]
@@ -113,9 +109,7 @@ def test_prompts_of_unequal_length_are_padded_where_row_counts_can_tell(options:
         assert trace.batch_tokens[number] == single.tokens
         for together, apart in zip(trace.logits, single.logits, strict=True):
             assert_close(together[number], apart[0])
-
-
-def test_prompts_of_unequal_length_need_an_input_that_tells_padding() -> None:
+    # they need an input that tells padding
     scatter = kvviz.load(MODELS / "storyteller" / "tensor_scatter" / "model.onnx")
     with pytest.raises(InputError, match="the graph has no attention_mask to tell it from tokens"):
         kvviz.decode(scatter, [[5, 6, 7], [8]], 2, progress=False)

@@ -6,33 +6,24 @@ import numpy as np
 
 import kvviz
 from kvviz import Trace
-from kvviz.graph.cache_pairs import CachePair, cache_pairs
 from tests.decode.oracle import assert_close, in_onnxruntime
-from tests.decode.small import HEADS, MS, NAMES, SIZE, WIDTH, Feeds, gathered
+from tests.decode.small import HEADS, MS, NAMES, SIZE, WIDTH, Feeds, filled, gathered
 from tests.graph.build import graph, model, node
 
 PROMPT = [3, 7, 1, 9]
 
 
-def only(proto: Any) -> CachePair:
-    (pair,) = cache_pairs(kvviz.load(proto))
-    return pair
-
-
-def streamed(proto: Any, chunks: list[Feeds], states: Feeds, pairs: dict[str, str]) -> tuple[Trace, list[Feeds]]:
-    """The same chunks here and in onnxruntime."""
-    wanted, carried = [], dict(states)
-    for chunk in chunks:
+def streamed(proto: Any, chunks: list[Feeds], states: Feeds, pairs: dict[str, str]) -> Trace:
+    """The trace of some chunks, which give what they give in onnxruntime."""
+    trace, carried = kvviz.stream(kvviz.load(proto), chunks, states=states, poison=True), dict(states)
+    for chunk, have in zip(chunks, trace.results, strict=True):
         outputs = in_onnxruntime(proto, {**chunk, **carried})
         carried = {input: outputs[output] for input, output in pairs.items()}
-        wanted.append(outputs)
-    trace = kvviz.stream(kvviz.load(proto), chunks, states=states, poison=True)
-    for name, value in trace.outputs.items():
-        assert_close(value, wanted[-1][name])
-    for have, want in zip(trace.results, wanted, strict=True):
         for name, value in have.items():
-            assert_close(value, want[name])
-    return trace, wanted
+            assert_close(value, outputs[name])
+    for name, value in trace.outputs.items():
+        assert_close(value, outputs[name])
+    return trace
 
 
 def test_beams_that_change_places_are_copied_before_they_are_appended_to() -> None:
@@ -41,8 +32,7 @@ def test_beams_that_change_places_are_copied_before_they_are_appended_to() -> No
     for past, order in enumerate(orders):
         ids = np.array([[past + 1], [past + 9]])
         chunks.append({"input_ids": ids, "cache_position": np.array([past]), "beam_idx": np.array(order)})
-    states: Feeds = {name: np.zeros((2, HEADS, 0, SIZE), np.float32) for name in NAMES}
-    trace, _ = streamed(gathered().proto, chunks, states, NAMES)
+    trace = streamed(gathered().proto, chunks, filled(0, [0, 0]), NAMES)
     row = 2 * HEADS * SIZE * 4
     for kept in trace.caches:
         assert (kept.protocol, kept.axis) == ("growing", 2)
@@ -65,7 +55,6 @@ def test_a_cache_that_a_loop_carries_is_written_at_every_turn() -> None:
     inputs = ["trips int64 -", "start int64 -", "past float 1 2 8 4", "x float 1 2 1 4"]
     outputs = ["present float 1 2 8 4", "end float 1 2 1 4"]
     proto = model([loop], inputs, outputs, rowshape=np.array([1, 2, 1, 4]))
-    assert (only(proto).protocol, only(proto).axis) == ("static", 2)
     feeds: Feeds = {"trips": np.array(3), "start": np.array(2), "x": np.ones((1, 2, 1, 4), np.float32)}
     feeds["past"] = np.zeros((1, 2, 8, 4), np.float32)
     feeds["past"][:, :, :2] = 5
@@ -74,7 +63,9 @@ def test_a_cache_that_a_loop_carries_is_written_at_every_turn() -> None:
         mine = {**feeds, "past": feeds["past"].copy()}
         trace = kvviz.run(kvviz.load(proto), mine, donate=["past"] if donated else (), poison=True)
         assert_close(trace.outputs["present"], wanted["present"])
-        (run,) = trace.caches[0].runs
+        (kept,) = trace.caches
+        (run,) = kept.runs
+        assert (kept.protocol, kept.axis) == ("static", 2)
         assert (run.rows_written, run.valid, run.capacity, run.stale) == (3, 5, 8, 0)
         assert run.items[0].wrote == ((2, 5),) and run.items[0].held == ((0, 5, 0),)
         # The first turn copies a borrowed buffer, and owns what it made.
@@ -119,7 +110,7 @@ def test_one_operator_may_keep_keys_and_values_in_one_tensor() -> None:
     )
     chunks: list[Feeds] = [{"x": rng.standard_normal((1, size, WIDTH)).astype(np.float32)} for size in (3, 1, 1)]
     states: Feeds = {"past_0": np.zeros((2, 1, HEADS, 0, SIZE), np.float32)}
-    trace, _ = streamed(proto, chunks, states, {"past_0": "present_0"})
+    trace = streamed(proto, chunks, states, {"past_0": "present_0"})
     (kept,) = trace.caches
     row = 2 * HEADS * SIZE * 4
     assert (kept.protocol, kept.axis) == ("growing", 3)

@@ -8,7 +8,7 @@ import pytest
 import kvviz
 from kvviz import Trace
 from kvviz.trace.records import CacheRun
-from tests.decode.small import NAMES, ROWS, small, tensor_scatter
+from tests.decode.small import ROWS, filled, small, tensor_scatter
 from tests.graph.build import graph, model, node
 
 SHAPE = (1, 2, 5, 3)
@@ -20,12 +20,12 @@ def only_run(trace: Trace, output: str = "cache_out") -> CacheRun:
     return run
 
 
-def rows_that_changed(before: np.ndarray, after: np.ndarray) -> list[int]:
-    return [row for row in range(SHAPE[2]) if not np.array_equal(before[:, :, row], after[:, :, row])]
-
-
-def rows_of(spans: Any) -> list[int]:
-    return [row for start, stop in spans for row in range(start, stop)]
+def rows_that_changed(before: np.ndarray, trace: Trace) -> list[int]:
+    """Rows whose numbers are others afterwards, which are just those that the meter says were written."""
+    after = trace.outputs["cache_out"]
+    changed = [row for row in range(SHAPE[2]) if not np.array_equal(before[:, :, row], after[:, :, row])]
+    assert [[row for span in item.wrote for row in range(*span)] for item in only_run(trace).items] == [changed]
+    return changed
 
 
 @pytest.mark.parametrize(
@@ -42,10 +42,7 @@ def test_a_scatter_by_fewer_indices_than_reach_the_rows_writes_all_rows(at: list
     # when they are overwritten
     trace = kvviz.run(kvviz.load(proto), {"cache": cache, "at": places, "new": new})
     # then those rows are written whose numbers have changed
-    run = only_run(trace)
-    changed = rows_that_changed(cache, trace.outputs["cache_out"])
-    assert [rows_of(item.wrote) for item in run.items] == [changed]
-    assert run.rows_written == len(changed)
+    assert only_run(trace).rows_written == len(rows_that_changed(cache, trace))
 
 
 def test_a_scatter_along_another_axis_writes_as_many_rows_as_it_has_indices_for() -> None:
@@ -64,8 +61,7 @@ def test_a_scatter_along_another_axis_writes_as_many_rows_as_it_has_indices_for(
         "second": np.full((1, 2, 1, 3), 9, np.float32),
     }
     trace = kvviz.run(kvviz.load(proto), {"cache": cache, **feeds})
-    run = only_run(trace)
-    assert [rows_of(item.wrote) for item in run.items] == [rows_that_changed(cache, trace.outputs["cache_out"])]
+    assert len(rows_that_changed(cache, trace)) == 3
 
 
 @pytest.mark.parametrize("donate", [(), ("write_indices",)])
@@ -79,12 +75,9 @@ def test_a_meter_does_not_read_an_input_that_the_run_has_overwritten(
     proto = made.proto
     proto.graph.initializer.append(model([], step=np.array([1])).graph.initializer[0])
     feeds: dict[str, Any] = {"input_ids": np.array([[5]]), "cache_position": np.array([4])}
-    for name in NAMES:
-        feeds[name] = np.zeros((1, 2, ROWS, 16), np.float32)
-        feeds[name][:, :, :4] = 1
     at = np.array([4])
     # when it runs
-    trace = kvviz.run(kvviz.load(proto), {**feeds, "write_indices": at}, donate=donate)
+    trace = kvviz.run(kvviz.load(proto), {**feeds, **filled(ROWS, 4), "write_indices": at}, donate=donate)
     (add,) = (step for step in trace.steps if step.op_type == "Add" and "step" in step.inputs)
     assert (add.decision.taken, at.item()) == ((donate, 5) if donate else ((), 4))
     # then the meter names the row that was written, or none, but never the one behind it
@@ -95,8 +88,7 @@ def test_a_meter_does_not_read_an_input_that_the_run_has_overwritten(
 
 def test_the_row_of_a_donated_counter_is_known_where_inputs_are_kept() -> None:
     made = small("tensor_scatter")
-    feeds: dict[str, Any] = {"input_ids": np.array([[5]]), **made.controls(4, 1)}
-    feeds |= {name: np.ones((1, 2, ROWS, 16), np.float32) for name in NAMES}
+    feeds: dict[str, Any] = {"input_ids": np.array([[5]]), **made.controls(4, 1), **filled(ROWS, ROWS)}
     trace = kvviz.run(kvviz.load(made.proto), feeds, donate=list(feeds))
     assert [item.wrote for item in only_run(trace, "present.0.key").items] == [((4, 5),)]
 
@@ -146,8 +138,7 @@ def test_a_cache_that_is_written_from_an_earlier_row_on_goes_back_to_that_token(
     made = small("tensor_scatter")
     chunks = [{"input_ids": np.array([[3, 7, 1, 9, 4]]), **made.controls(0, 5)}]
     chunks += [{"input_ids": np.array([[8]]), **made.controls(2, 1)}]
-    states = {name: np.zeros((1, 2, ROWS, 16), np.float32) for name in NAMES}
-    trace = kvviz.stream(kvviz.load(made.proto), chunks, states=states)
+    trace = kvviz.stream(kvviz.load(made.proto), chunks, states=filled(ROWS))
     # then that row holds the token of its own place
     for cache in trace.caches:
         first, second = (run.items[0] for run in cache.runs)
@@ -169,8 +160,7 @@ def test_a_row_that_a_branch_chooses_is_known(later: bool) -> None:
     cache, new = np.ones(SHAPE, np.float32), np.full((1, 2, 1, 3), 2, np.float32)
     feeds = {"cache": cache, "new": new, "at": np.array([2]), "later": np.array(later)}
     trace = kvviz.run(kvviz.load(proto), feeds)
-    assert [rows_of(item.wrote) for item in only_run(trace).items] == [[2 + later]]
-    assert rows_that_changed(cache, trace.outputs["cache_out"]) == [2 + later]
+    assert rows_that_changed(cache, trace) == [2 + later]
 
 
 @pytest.mark.parametrize("more", [1, 2])

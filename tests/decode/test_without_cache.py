@@ -90,12 +90,6 @@ def test_a_decode_without_a_cache_can_be_stepped_saved_and_repeated(tmp_path: Pa
 # A sequence of a fixed length
 
 
-@pytest.mark.parametrize("count", [1, 4])
-def test_scores_of_a_fixed_length_are_those_of_the_last_real_token(count: int) -> None:
-    trace = kvviz.decode(kvviz.load(qwen(6)), [5, 17, 33], count, progress=False)
-    assert trace.tokens == whole(qwen(), [5, 17, 33], count)
-
-
 def test_padding_is_masked_where_there_is_a_mask() -> None:
     # given attention in both directions, so that padding would be seen
     hide = [
@@ -119,7 +113,12 @@ def test_padding_is_masked_where_there_is_a_mask() -> None:
         ([5] * 7, 1, "takes 6 tokens, .* need 7; give a shorter prompt"),
     ],
 )
-def test_more_tokens_than_fit_are_refused_before_anything_runs(prompt: list[int], count: int, why: str) -> None:
+def test_tokens_that_fit_are_scored_at_their_last_place_and_more_refused(
+    prompt: list[int], count: int, why: str
+) -> None:
+    for fits in (1, 4):
+        trace = kvviz.decode(kvviz.load(qwen(6)), [5, 17, 33], fits, progress=False)
+        assert trace.tokens == whole(qwen(), [5, 17, 33], fits)
     with pytest.raises(InputError, match=f"input 'input_ids' {why}"):
         kvviz.decode(kvviz.load(qwen(6)), prompt, count)
 
@@ -208,11 +207,10 @@ def test_what_is_computed_again_without_a_cache_is_said_by_every_report(
         assert not kvviz.cache_warnings(trace)
 
 
-def test_sequences_of_a_batch_are_counted_together() -> None:
+def test_sequences_of_a_batch_are_counted_together_and_runs_with_a_cache_not_at_all() -> None:
     trace = kvviz.decode(kvviz.load(plain()), [[5, 17, 3], [2]], 7, progress=False)
     # of both sequences: 3, 4, … 9 tokens, and with a cache 3 and then 1 a run
     assert str(kvviz.explain(trace).caches[0]).endswith("again, 84 in 7 runs; a cache would leave 18")
-    # Nothing of it is said of runs with a cache, and of single ones.
     once = kvviz.run(kvviz.load(qwen()), {"input_ids": np.array([[5, 17, 33]])})
     kept = kvviz.decode(kvviz.load(small("concat").proto), PROMPT, 3, progress=False)
     assert all("no cache:" not in repr(kvviz.explain(trace)) for trace in (once, kept))
