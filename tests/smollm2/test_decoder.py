@@ -24,29 +24,19 @@ def greedy_in_onnxruntime(model: Path, prompt: list[int], count: int) -> tuple[l
 
 
 @forms
-@pytest.mark.parametrize("capacity", [None, 32])
+@pytest.mark.parametrize("tied", [True, False], ids=["the embedding's head", "a head of its own"])
 def test_a_decode_gives_the_tokens_and_scores_of_a_llama_without_graph_or_cache(
-    form: str, capacity: int | None, gguf_file: Path, folders: dict[str, Path]
+    form: str, tied: bool, gguf_file: Path, untied_file: Path, folders: dict[str, Path], tmp_path: Path
 ) -> None:
-    tokens, scores = Llama(gguf_file).greedy(PROMPT, COUNT)
-    trace = kvviz.decode(kvviz.load(folders[form] / "model.onnx"), PROMPT, COUNT, kv_capacity=capacity, progress=False)
-    assert trace.tokens == tokens
-    np.testing.assert_allclose([row[0] for row in trace.logits], scores, atol=2e-5)
-    assert trace.outputs["logits"].shape[:2] == (1, 1)
-    if capacity is None:
-        tokens, scores = greedy_in_onnxruntime(folders[form] / "model.onnx", PROMPT, COUNT)
-        assert trace.tokens == tokens
-        np.testing.assert_allclose([row[0] for row in trace.logits], scores, atol=2e-5)
-
-
-@forms
-def test_a_head_of_its_own_is_read_in_place_of_the_embedding(form: str, untied_file: Path, tmp_path: Path) -> None:
-    tokens, scores = Llama(untied_file).greedy(PROMPT, COUNT)
-    convert(tmp_path, form, untied_file)
-    trace = kvviz.decode(kvviz.load(tmp_path / "model.onnx"), PROMPT, COUNT, progress=False)
-    assert trace.tokens == tokens
-    np.testing.assert_allclose([row[0] for row in trace.logits], scores, atol=2e-5)
-    assert greedy_in_onnxruntime(tmp_path / "model.onnx", PROMPT, COUNT)[0] == tokens
+    expected = [Llama(gguf_file if tied else untied_file).greedy(PROMPT, COUNT)]
+    model = folders[form] / "model.onnx" if tied else convert(tmp_path, form, untied_file).model
+    expected.append(greedy_in_onnxruntime(model, PROMPT, COUNT))
+    for capacity in (None, 32):
+        trace = kvviz.decode(kvviz.load(model), PROMPT, COUNT, kv_capacity=capacity, progress=False)
+        assert trace.outputs["logits"].shape[:2] == (1, 1)
+        for tokens, scores in expected:
+            assert trace.tokens == tokens
+            np.testing.assert_allclose([row[0] for row in trace.logits], scores, atol=2e-5)
 
 
 @pytest.mark.parametrize("form", ["concat", "attention"])

@@ -21,19 +21,13 @@ LEARNED: dict[str, Any] = json.loads((Path(__file__).parents[1] / "data" / "sent
 PIECES, SCORES, KINDS = (LEARNED[key] for key in ("pieces", "scores", "kinds"))
 
 
-@pytest.fixture(scope="module")
-def words() -> tokenizers.Tokenizer:
-    return piece_tokenizer(tokenizers, PIECES, SCORES, KINDS, True)
-
-
 @pytest.mark.parametrize(("text", "expected"), LEARNED["texts"], ids=[repr(text) for text, _ in LEARNED["texts"]])
-def test_texts_are_cut_as_sentencepiece_cuts_them(words: Any, text: str, expected: list[int]) -> None:
+def test_texts_are_cut_as_sentencepiece_cuts_them_and_come_back_behind_one_space(
+    text: str, expected: list[int]
+) -> None:
+    words = piece_tokenizer(tokenizers, PIECES, SCORES, KINDS, True)
     assert words.encode(text, add_special_tokens=False).ids == expected
-
-
-@pytest.mark.parametrize("text", [text for text, _ in LEARNED["texts"] if text])
-def test_texts_come_back_behind_one_space(words: Any, text: str) -> None:
-    assert words.decode(words.encode(text).ids) == f" {text}"
+    assert not text or words.decode(words.encode(text).ids) == f" {text}"
 
 
 def test_a_file_with_such_a_tokenizer_is_loaded_and_begins_its_texts(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx.parser
+import onnx
 import onnxruntime
 import pytest
 
@@ -14,6 +14,7 @@ import kvviz
 from kvviz.cli import main
 from kvviz.errors import KvvizError
 from kvviz.runtimes.ort import refusal
+from tests.engine.graphs import graph_of
 from tests.explain.test_fixes import file_id
 from tests.graph.build import MODELS, model
 
@@ -40,25 +41,21 @@ def test_the_options_of_a_session_count(path: Path, reuse: bool, parallel: bool)
     assert {row.observed == 0 for row in views} <= {not parallel}
 
 
-LOOP = """<ir_version: 8, opset_import: ["" : 17]>
-g (float[N, 64] x, float limit, bool go) => (float[N, 64] y, float[K, N, 64] all) {
+LOOP = """g (float[N, 64] x, float limit, bool go) => (float[N, 64] y, float[K, N, 64] all) {
     y, all = Loop (, go, x) <body = b (int64 i, bool c, float[N, 64] s) => (bool d, float[N, 64] t, float[N, 64] e) {
         e = Exp (s)  t = Sqrt (s)  u = ReduceMax <keepdims = 0> (t)  d = Less (limit, u) }>
 }"""
-SCAN = """<ir_version: 8, opset_import: ["" : 17]>
-g (float[64] s, float[8, 64] x) => (float[64] t, float[8, 64] z) {
+SCAN = """g (float[64] s, float[8, 64] x) => (float[64] t, float[8, 64] z) {
     t, y = Scan <num_scan_inputs = 1, body = b (float[64] a, float[64] e) => (float[64] c, float[64] o) {
         c = Add (a, e)  o = Neg (c) }> (s, x)
     z = Relu (y) }"""
-BRANCH = """<ir_version: 8, opset_import: ["" : 17]>
-g (float[N, 64] x, float limit) => (float[N, 64] z) {
+BRANCH = """g (float[N, 64] x, float limit) => (float[N, 64] z) {
     m = ReduceMax <keepdims = 0> (x)  q = Less (m, limit)
     y = If (q) <then_branch = t () => (float[N, 64] a) { e = Exp (x)  a = Relu (e) },
                 else_branch = o () => (float[N, 64] b) { b = Neg (x) }>
     z = Neg (y) }"""
 # The inner branch makes what the outer one hands on.
-NESTED = """<ir_version: 8, opset_import: ["" : 17]>
-g (float[N, 64] x, bool p, bool q) => (float[N, 64] z) {
+NESTED = """g (float[N, 64] x, bool p, bool q) => (float[N, 64] z) {
     y = If (p) <
         then_branch = t () => (float[N, 64] a) {
             a = If (q) <then_branch = u () => (float[N, 64] c) { c = Exp (x) },
@@ -67,12 +64,10 @@ g (float[N, 64] x, bool p, bool q) => (float[N, 64] z) {
     z = Neg (y) }"""
 
 # What grows in a loop, and one name in the branches of two Ifs: the statistics count a name once in a run.
-GROWING = """<ir_version: 8, opset_import: ["" : 17]>
-g (float[N, 64] x, int64 n) => (float[M, 64] y) {
+GROWING = """g (float[N, 64] x, int64 n) => (float[M, 64] y) {
     y = Loop (n, , x) <body = b (int64 i, bool c, float[A, 64] s) => (bool d, float[B, 64] t) {
         d = Identity (c)  u = Concat <axis = 0> (s, x)  t = Softmax <axis = 1> (u) }> }"""
-TWICE = """<ir_version: 8, opset_import: ["" : 17]>
-g (float[N, 64] x, bool p) => (float[N, 64] y, float[N, 64] z) {
+TWICE = """g (float[N, 64] x, bool p) => (float[N, 64] y, float[N, 64] z) {
     y = If (p) <then_branch = t () => (float[N, 64] a) { e = Exp (x)  a = Neg (e) },
                 else_branch = o () => (float[N, 64] b) { b = Neg (x) }>
     z = If (p) <then_branch = u () => (float[N, 64] a) { e = Sqrt (x)  a = Neg (e) },
@@ -93,7 +88,7 @@ g (float[N, 64] x, bool p) => (float[N, 64] y, float[N, 64] z) {
     ids=["nested", "loop", "scan", "then", "else", "growing", "twice"],
 )
 def test_what_data_decides_in_bodies_is_taken_from_the_session(text: str, feeds: dict[str, Any], inside: int) -> None:
-    found = kvviz.verify(kvviz.load(onnx.parser.parse_model(text)), feeds)
+    found = kvviz.verify(graph_of(text, 17), feeds)
     assert found.differences == () and found.unknown == ()
     assert sum(bool(row.frame) for row in found.rows) == inside
     assert text != LOOP or {frame.iteration for frame in found.trace.frames} == {None, 0, 1, 2}
@@ -101,19 +96,17 @@ def test_what_data_decides_in_bodies_is_taken_from_the_session(text: str, feeds:
 
 @pytest.mark.parametrize(("opset", "width"), [(9, 4), (13, 1)])
 def test_the_mask_of_a_dropout_has_the_type_of_its_opset(opset: int, width: int) -> None:
-    model = onnx.parser.parse_model(f"""<ir_version: 8, opset_import: ["" : {opset}]>
-    g (float[N, 64] x) => (float[N, 64] y) {{ e = Exp (x)  d, mask = Dropout (e)  y = Neg (d) }}""")
+    text = "g (float[N, 64] x) => (float[N, 64] y) { e = Exp (x)  d, mask = Dropout (e)  y = Neg (d) }"
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    found = kvviz.verify(kvviz.load(model), {"x": np.ones((64, 64), np.float32)}, options)
+    found = kvviz.verify(graph_of(text, opset), {"x": np.ones((64, 64), np.float32)}, options)
     (row,) = [row for row in found.rows if row.op == "Dropout"]
     assert found.differences == () and row.observed is not None
     assert row.observed == row.predicted and row.observed % (64 * 64 * 4) == 64 * 64 * width % (64 * 64 * 4)
 
 
 # The branch that is taken has no node: its output is a weight, which onnxruntime copies.
-WEIGHT = """<ir_version: 8, opset_import: ["" : 17]>
-g (float[N, 64] x, float limit) => (float[P, 64] z) {
+WEIGHT = """g (float[N, 64] x, float limit) => (float[P, 64] z) {
     m = ReduceMax <keepdims = 0> (x)  q = Less (m, limit)
     y = If (q) <then_branch = t () => (float[A, 64] a) { a = Exp (x) },
                 else_branch = o () => (float[8, 64] b) { s = Constant <value_ints = [8, 64]> ()
@@ -124,7 +117,7 @@ g (float[N, 64] x, float limit) => (float[P, 64] z) {
 @pytest.mark.parametrize(("limit", "branch"), [(9, "then_branch"), (0, "else_branch")])
 def test_a_branch_without_a_node_is_taken_where_the_other_did_not_run(limit: float, branch: str) -> None:
     feeds = {"x": np.ones((64, 64), np.float32), "limit": np.float32(limit)}
-    found = kvviz.verify(kvviz.load(onnx.parser.parse_model(WEIGHT)), feeds)
+    found = kvviz.verify(graph_of(WEIGHT, 17), feeds)
     (node,) = [node for node in found.trace.graph.nodes if node.op_type == "If"]
     assert [len(body.nodes) for name, body in sorted(node.subgraphs.items())] == [0, 1]
     assert found.differences == () and found.unknown == ()
