@@ -1,7 +1,5 @@
 """ggml graphs that are stepped through live, and led another way: another ready node, a rule, an order of one's own."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -10,23 +8,25 @@ from kvviz.errors import KvvizError
 from kvviz.ggml.graph.context import Context
 from kvviz.ggml.graph.tensor_data import tensor_set
 from kvviz.ggml.order.what_if import reorder
-from kvviz.ggml.recording.open_recording import load
 from kvviz.view.page_data.payload_lanes import lane_header
 from tests.ggml.attention_layer import AttentionLayer, LayerForm
+from tests.ggml.recordings import DATA
 from tests.ggml.seed_graphs import SEEDS, kv
 
-RECORDING = Path(__file__).resolve().parents[1] / "data" / "ggml"
 
-
-def test_a_graph_is_stepped_through_in_memory_of_its_own() -> None:
+def test_a_graph_is_stepped_through_in_memory_of_its_own_and_a_tour_leads_through_it() -> None:
     seed = kv()
     cache = seed.results["k_cache"]
-    debugger = kvviz.debug(seed.graph)
+    tour = kvviz.lessons.Tour("A write").stop("The copy.", step=1).stop("Its reader.", query="op:MUL_MAT")
+    debugger = kvviz.debug(seed.graph, tour=tour)
     assert debugger.frontier() == ("k_write_view", "k_read_view") and len(debugger.trace.steps) == 0
     assert [debugger.next().reason for _ in range(5)] == ["step"] * 4 + ["end"]
     np.testing.assert_array_equal(debugger.trace.outputs["kq"], [0, 0, 0, 4, 8, 0, 0, 0])
     np.testing.assert_array_equal(debugger.trace.value("k_write", 1), [[1] * 4, [2] * 4])
     assert debugger.trace.live is None and cache.data is not None and not cache.data.any()
+    assert debugger.trace.tour is tour
+    with pytest.raises(KvvizError, match="highlights 'grph'; did you mean 'graph'"):
+        kvviz.debug(kv().graph, tour=kvviz.lessons.Tour("t").stop("x", pane="grph"))
 
 
 @pytest.mark.parametrize("name", sorted(SEEDS))
@@ -99,7 +99,7 @@ def test_a_run_is_made_again_with_the_inputs_and_caches_that_it_had() -> None:
 
 
 def test_a_recording_without_data_is_led_another_way_as_a_list() -> None:
-    graph = load(RECORDING / "seed_write_first.jsonl").graphs[0]
+    graph = kvviz.ggml.load(DATA / "seed_write_first.jsonl").graphs[0]
     debugger = kvviz.debug(graph)
     assert debugger.next().reason == "step" and debugger.trace.live is None
     debugger.cursor = -1
@@ -123,14 +123,3 @@ def test_a_recording_without_data_is_led_another_way_as_a_list() -> None:
 def test_what_a_list_of_nodes_cannot_change_is_refused(change: dict[str, object], text: str) -> None:
     with pytest.raises(KvvizError, match=text):
         kvviz.fork(kvviz.ggml.run(kv().graph), **change)  # type: ignore[arg-type]
-
-
-def test_a_tour_leads_through_a_graph_that_has_not_run_yet() -> None:
-    tour = (
-        kvviz.lessons.Tour("A write and its reader").stop("The copy.", step=1).stop("The product.", query="op:MUL_MAT")
-    )
-    debugger = kvviz.debug(kv().graph, tour=tour)
-    debugger.resume()
-    assert debugger.trace.tour is tour
-    with pytest.raises(KvvizError, match="highlights 'grph'; did you mean 'graph'"):
-        kvviz.debug(kv().graph, tour=kvviz.lessons.Tour("t").stop("x", pane="grph"))
