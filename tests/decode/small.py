@@ -226,7 +226,7 @@ def attention() -> Small:
 def grouped(rows: int = 0, **attributes: Any) -> Small:
     """GroupQueryAttention; the same graph takes a growing past and a buffer of full capacity."""
     inputs = "q3 k3 v3 past_key_values.0.key past_key_values.0.value seqlens_k total_sequence_length"
-    how = {"domain": MS, "name": "attention", "num_heads": HEADS, "kv_num_heads": HEADS, **attributes}
+    how: Feeds = {"domain": MS, "name": "attention", "num_heads": HEADS, "kv_num_heads": HEADS, **attributes}
     nodes = [node("GroupQueryAttention", inputs, "y3 present.0.key present.0.value", **how)]
     given = ["seqlens_k int32 batch", "total_sequence_length int32 -"]
 
@@ -251,7 +251,7 @@ def grouped_window() -> Small:
 
 def multi_head(shared: bool = False) -> Small:
     inputs = "q3 k3 v3 - - - past_key_values.0.key past_key_values.0.value" + shared * " past_sequence_length"
-    how = {"domain": MS, "num_heads": HEADS, "unidirectional": 1}
+    how: Feeds = {"domain": MS, "num_heads": HEADS, "unidirectional": 1}
     nodes = [node("MultiHeadAttention", inputs, "y3 present.0.key present.0.value", **how)]
 
     def controls(past: int, new: int) -> Feeds:

@@ -14,7 +14,7 @@ from tests.graph.build import MODELS
 
 STORIES = MODELS / "storyteller"
 WORDS = json.loads((STORIES / "vocab.json").read_text())
-WAYS = [
+WAYS: list[tuple[str, dict[str, Any]]] = [
     ("concat", {}),
     ("concat", {"kv_capacity": 80}),
     ("concat", {"growth": "after"}),

@@ -2,6 +2,7 @@
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ ROW = 30 * 2 * 3 * 64 * 4
 def test_it_knows_the_capital_of_france_a_row_a_token_as_onnxruntime_does(form: str, tmp_path: Path) -> None:
     folder, words = real_folder(), tokenizer(real_folder())
     model = folder / "model.onnx" if form == "concat" else convert(tmp_path, form, weights_file()).model
-    options = {"stop_tokens": words.stop_tokens, "kv_capacity": 64, "progress": False}
+    options: dict[str, Any] = {"stop_tokens": words.stop_tokens, "kv_capacity": 64, "progress": False}
     answer = kvviz.decode(kvviz.load(model), words.chat(QUESTION), 24, tokenizer=words, **options)
     assert answer.words is not None
     assert "".join(answer.words[len(answer.prompt) :]) == ANSWER
