@@ -10,25 +10,18 @@ import pytest
 from kvviz.errors import KvvizError
 from kvviz.ggml.graph.compute_graph import ComputeGraph
 from kvviz.ggml.graph.memory_plan import EXTERNAL, VIEW, MemoryPlan
-from kvviz.ggml.graph.tensor import INPUT, OUTPUT, Tensor, new_tensor
+from kvviz.ggml.graph.tensor import INPUT, OUTPUT, Tensor
 from kvviz.ggml.order.gallocr import plan_memory
 from kvviz.trace import blockers as b
 from tests.ggml.recordings import DATA, recording
+from tests.ggml.seed_graphs import leaf, op
 from tests.ggml.worst_case import read_lines, reserved_graph
 
 OPS = json.loads((DATA / "ops.json").read_text("utf-8"))
 
 
 def given(name: str) -> Tensor:
-    tensor = new_tensor("f32", (256,), name)
-    tensor.flags = INPUT
-    return tensor
-
-
-def op(name: str, kind: str, *src: Tensor, view_of: Tensor | None = None, ne: tuple[int, ...] = (256,)) -> Tensor:
-    tensor = new_tensor("f32", ne, name)
-    tensor.op, tensor.src, tensor.view_src = kind, list(src), view_of
-    return tensor
+    return leaf(name, 256, flags=INPUT)
 
 
 def planned(*expanded: Tensor) -> MemoryPlan:
@@ -99,15 +92,11 @@ def test_tensors_lie_where_ggmls_allocator_puts_them(case: str) -> None:
 
 
 def test_every_reason_is_kept_not_only_the_first_and_what_is_external_is_never_placed() -> None:
-    x = given("x")
-    weight = new_tensor("f16", (128,), "w")
-    weight.role = "weight"
-    a = op("a", "SQR", x)
+    weight, cache = leaf("w", 128, type_="f16", role="weight"), leaf("cache", 256, role="state")
+    a = op("a", "SQR", given("x"))
     a.flags |= OUTPUT
     view = op("view", "VIEW", a, view_of=a)
     other = op("other", "ADD", a, weight)
-    cache = new_tensor("f32", (256,), "cache")
-    cache.role = "state"
     last = op("last", "SCALE", cache)
     found = planned(view, other, op("read", "SQR", a), last)
     assert reasons(found, other) == {
@@ -119,8 +108,7 @@ def test_every_reason_is_kept_not_only_the_first_and_what_is_external_is_never_p
 
 
 def test_a_buffer_type_with_a_largest_block_has_its_memory_in_chunks() -> None:
-    x, y = given("x"), given("y")
-    graph = ComputeGraph("chunks").expand(op("o", "MUL_MAT", x, y, ne=(8, 8)))
+    graph = ComputeGraph("chunks").expand(op("o", "MUL_MAT", given("x"), given("y"), ne=(8, 8)))
     plan = plan_memory(graph, max_chunk=1024)
     assert [(there.chunk, there.offset) for there in plan.places.values()] == [(0, 0), (1, 0), (2, 0)]
     assert plan.sizes == {("compute", 0): 1024, ("compute", 1): 1024, ("compute", 2): 256}

@@ -11,7 +11,6 @@ from kvviz.ggml.graph.compute_graph import ComputeGraph
 from kvviz.ggml.graph.graph_trace import layers_of
 from kvviz.ggml.graph.memory_plan import lives
 from kvviz.ggml.graph.op_effects import is_noop
-from kvviz.ggml.graph.tensor import Tensor, new_tensor
 from kvviz.ggml.graph.tensor_data import tensor_get
 from kvviz.ggml.recording.recorded_graphs import RecordedGraph
 from kvviz.graph.blocks import blocks
@@ -19,7 +18,7 @@ from kvviz.graph.layers import places
 from kvviz.trace.schema.regions import LEVELS
 from tests.ggml.every_pair import hidden_pairs
 from tests.ggml.recordings import DATA, EXPECTED, OTHERS, built, lines, names, recorded, recording
-from tests.ggml.seed_graphs import SEEDS
+from tests.ggml.seed_graphs import SEEDS, leaf, op
 
 GRAPHS = [(name, graph) for name, one in EXPECTED.items() for graph in range(one["n_graphs"])]
 # Graphs of one recording are much alike, and counting pairs of lives is slow.
@@ -187,21 +186,14 @@ def test_every_layer_has_its_nodes_and_only_the_ends_of_the_model_have_none(
 
 
 def test_a_node_without_a_number_is_of_the_layer_that_it_continues_or_stands_in() -> None:
-    names = ["embd", "norm-0", "node_2", "Kcur-1", "tail of 0", "l_out-0", "rows of 0", "l_out-1", "result_norm"]
-    nodes = [new_tensor("f32", (4,), name) for name in names]
-    for node, source in zip(nodes[1:], nodes):
-        node.op, node.src = "ADD", [source]
-    nodes[4].src = [nodes[2]]
+    nodes = [leaf("embd", 4)]
+    for name in ("norm-0", "node_2", "Kcur-1", "tail of 0", "l_out-0", "rows of 0", "l_out-1", "result_norm"):
+        nodes.append(op(name, "ADD", nodes[2 if name == "tail of 0" else -1]))
     assert layers_of(nodes) == [None, 0, 0, 1, 0, 0, 1, 1, None]
-
-
-def test_layers_of_an_encoder_and_of_a_decoder_follow_from_their_weights() -> None:
+    # those of an encoder and of a decoder follow from their weights
     for side in ("enc", "dec"):
-        nodes: list[Tensor] = []
+        nodes = []
         for layer in range(2):
-            weight = new_tensor("f32", (4, 4), f"{side}.blk.{layer}.attn_q.weight")
-            weight.role = "weight"
-            node = new_tensor("f32", (4,), f"node_{layer}")
-            node.op, node.src = "MUL_MAT", [weight, *nodes[-1:]]
-            nodes.append(node)
+            weight = leaf(f"{side}.blk.{layer}.attn_q.weight", 4, 4, role="weight")
+            nodes.append(op(f"node_{layer}", "MUL_MAT", weight, *nodes[-1:]))
         assert layers_of(nodes) == [0, 1]

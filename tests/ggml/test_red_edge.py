@@ -14,6 +14,7 @@ from kvviz.ggml.graph.op_effects import Effect
 from kvviz.ggml.graph.tensor import Tensor, new_tensor, type_size
 from kvviz.ggml.graph.tensor_data import tensor_get
 from kvviz.trace.schema.regions import bounds, overlap
+from tests.ggml.seed_graphs import leaf, op
 
 
 def test_patches_in_place_touch_their_own_bytes_only() -> None:
@@ -47,12 +48,10 @@ def test_in_one_arena_with_places_taken_over_a_second_run_reads_what_the_first_l
 
 def test_a_step_of_adamw_writes_its_moments_too() -> None:
     # given: ggml 0.25.3 leaves 0.2 in m and 0.004 in v of a gradient of 2
-    w, grad, m, v = (new_tensor("f32", (4,), name) for name in ("w", "grad", "m", "v"))
-    before, step, after = (new_tensor("f32", (4,), name) for name in ("before", "step", "after"))
-    before.op, before.src = "SQR", [v]
-    step.op, step.src, step.view_src = "OPT_STEP_ADAMW", [w, grad, m, v, new_tensor("f32", (7,), "p")], w
-    after.op, after.src = "SQR", [m]
-    graph = ComputeGraph("adamw").expand(before).expand(step).expand(after)
+    w, grad, m, v = (leaf(name, 4) for name in ("w", "grad", "m", "v"))
+    step = op("step", "OPT_STEP_ADAMW", w, grad, m, v, leaf("p", 7), ne=(4,), view_of=w)
+    graph = ComputeGraph("adamw").expand(op("before", "SQR", v, ne=(4,))).expand(step)
+    graph.expand(op("after", "SQR", m, ne=(4,)))
     assert [(one.kind, one.root, one.bytes) for one in kvviz.hazards(graph)] == [("WAR", "v", 16), ("RAW", "m", 16)]
     assert graph.trace.steps[1].written == 48
     assert [pair.kind for pair in kvviz.ggml.reorder(graph, [2, 0, 1], run=False).broken] == ["RAW"]
