@@ -85,28 +85,13 @@ class Ggml:
             setattr(self, name, answer)
 
 
-class Context:
-    """As ``llama_cpp._internals.LlamaContext``."""
-
-    def __init__(self, llama: FakeLlama) -> None:
-        self.llama, self.params = llama, llama.context_params
-        self.model = types.SimpleNamespace(model="model")
-        self.ctx = llama.low.llama_init_from_model("model", self.params)
-        self.memory = llama.low.llama_get_memory(self.ctx)
-
-    def decode(self, batch: Any) -> None:
-        """One ``llama_decode``."""
-        self.llama.run(batch.batch.n_tokens)
-
-    encode = decode
-
-
 class FakeLlama:
-    """As ``llama_cpp.Llama``: each call is a ``llama_decode`` that writes a row of a cache and reads all of it."""
+    """As ``llama_cpp.Llama``, and as its ``LlamaContext``: a call is a ``llama_decode``, which writes a row of a cache and
+    reads all of it."""
 
     def __init__(self) -> None:
-        self.memory = Memory()
-        self.context_params = Params(n_ctx=8)
+        self.tensors = Memory()
+        self.context_params = self.params = Params(n_ctx=8)
         self.contexts: dict[int, tuple[Params, dict[str, int]]] = {}
         self.low = types.SimpleNamespace(
             ggml_backend_sched_eval_callback=EVAL,
@@ -118,15 +103,22 @@ class FakeLlama:
             llama_state_get_data=self._get,
             llama_state_set_data=self._set,
         )
-        self._ctx = Context(self)
-        memory = self.memory
-        self.cache = memory.tensor("cache_k_l0", (4, 8), buffer=CACHE)
-        self.weight = memory.tensor("blk.0.attn_k.weight", (4, 4), buffer=WEIGHTS)
+        self._ctx, self.model = self, types.SimpleNamespace(model="model")
+        self.ctx = self._init("model", self.params)
+        self.memory = self.low.llama_get_memory(self.ctx)
+        self.cache = self.tensors.tensor("cache_k_l0", (4, 8), buffer=CACHE)
+        self.weight = self.tensors.tensor("blk.0.attn_k.weight", (4, 4), buffer=WEIGHTS)
 
     def __call__(self, tokens: int = 1) -> int:
         """Returns how many tokens the context knows."""
-        self._ctx.decode(types.SimpleNamespace(batch=types.SimpleNamespace(n_tokens=tokens)))
-        return self.contexts[self._ctx.ctx][1]["tokens"]
+        self.decode(types.SimpleNamespace(batch=types.SimpleNamespace(n_tokens=tokens)))
+        return self.contexts[self.ctx][1]["tokens"]
+
+    def decode(self, batch: Any) -> None:
+        """One ``llama_decode``."""
+        self.run(batch.batch.n_tokens)
+
+    encode = decode
 
     def _init(self, _: Any, params: Params) -> int:
         self.contexts[len(self.contexts) + 1] = params, {"tokens": 0}
@@ -142,8 +134,8 @@ class FakeLlama:
 
     def run(self, n: int) -> None:
         """Execute a graph, and ask about its nodes as a scheduler does."""
-        params, known = self.contexts[self._ctx.ctx]
-        memory = self.memory
+        params, known = self.contexts[self.ctx]
+        memory = self.tensors
         index = memory.tensor("k_idxs", (n, 1), type_=27, at=2048)
         rows = (ctypes.c_int64 * n).from_address(TensorStruct.from_address(index).data)
         rows[:] = list(range(known["tokens"], known["tokens"] + n))

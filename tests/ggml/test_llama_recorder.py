@@ -18,7 +18,7 @@ def llama(monkeypatch: pytest.MonkeyPatch) -> FakeLlama:
     modules = {
         "llama_cpp": types.SimpleNamespace(__name__="llama_cpp", __version__="0.3.36"),
         "llama_cpp.llama_cpp": found.low,
-        "llama_cpp._ggml": types.SimpleNamespace(libggml=Ggml(found.memory)),
+        "llama_cpp._ggml": types.SimpleNamespace(libggml=Ggml(found.tensors)),
     }
     for name, module in modules.items():
         monkeypatch.setitem(sys.modules, name, module)
@@ -76,7 +76,7 @@ def test_what_cannot_be_recorded_is_refused(llama: FakeLlama, monkeypatch: pytes
     refused(llama, "executed no graph")
     refused("model.gguf", r"a str is not a llama_cpp\.Llama")
     # another struct is found before anything is read
-    other = types.SimpleNamespace(libggml=Ggml(llama.memory, shifted=8))
+    other = types.SimpleNamespace(libggml=Ggml(llama.tensors, shifted=8))
     monkeypatch.setitem(sys.modules, "llama_cpp._ggml", other)
     refused(llama, "unknown layout of struct ggml_tensor")
     monkeypatch.setitem(sys.modules, "llama_cpp", None)
