@@ -86,8 +86,8 @@ class Ggml:
 
 
 class FakeLlama:
-    """As ``llama_cpp.Llama``, and as its ``LlamaContext``: a call is a ``llama_decode``, which writes a row of a cache and
-    reads all of it."""
+    """As ``llama_cpp.Llama`` and its ``LlamaContext``: a call is a ``llama_decode`` that writes a row of a cache and reads
+    all of it."""
 
     def __init__(self) -> None:
         self.tensors = Memory()
