@@ -8,14 +8,15 @@ import pytest
 import kvviz
 from kvviz.decode.model_kind import model_kind
 from kvviz.errors import InputError
+from tests.engine.graphs import numbers
 from tests.graph.build import model, node
 
 
 def _tagger(classes: int, direction: str = "bidirectional") -> Any:
     """Characters to classes, one for each, by a recurrent layer."""
-    rng, ways = np.random.default_rng(0), 2 if direction == "bidirectional" else 1
+    ways = 2 if direction == "bidirectional" else 1
     shapes = {"E": (100, 8), "W": (ways, 32, 8), "R": (ways, 32, 8), "O": (8 * ways, classes)}
-    weights: dict[str, Any] = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+    weights: dict[str, Any] = {name: numbers(*shape) for name, shape in shapes.items()}
     nodes = [
         node("Gather", "E chars", "e"),
         node("Transpose", "e", "first", perm=[1, 0, 2]),
@@ -45,10 +46,7 @@ def test_what_scores_its_own_tokens_decodes_if_none_sees_those_after_it(directio
 
 def _bert(*heads: Any, output: str) -> Any:
     """A model of tokens, segments and a mask whose inputs have no telling names."""
-    rng = np.random.default_rng(0)
-    weights: dict[str, Any] = {
-        name: rng.standard_normal((rows, 8)).astype(np.float32) for name, rows in (("E", 60), ("T", 2))
-    }
+    weights: dict[str, Any] = {"E": numbers(60, 8), "T": numbers(2, 8)}
     nodes = [
         node("Gather", "T b", "t"),
         node("Gather", "E a", "e"),
@@ -63,16 +61,15 @@ def _bert(*heads: Any, output: str) -> Any:
     return model(nodes, inputs, [output], **weights, **more)
 
 
+POOLED = [node("ReduceMean", "h axis", "p", keepdims=0), node("MatMul", "p O", "y")]
+
+
 @pytest.mark.parametrize(
     ("heads", "output", "name"),
     [
         ([node("Identity", "h", "last_hidden_state")], "last_hidden_state float batch seq 8", "an embedding model"),
         ([node("MatMul", "h O", "y")], "y float batch seq 3", "a token classifier"),
-        (
-            [node("ReduceMean", "h axis", "p", keepdims=0), node("MatMul", "p O", "y")],
-            "y float batch 3",
-            "a text classifier",
-        ),
+        (POOLED, "y float batch 3", "a text classifier"),
         ([node("MatMul", "h V", "y")], "y float batch seq 60", "a masked language model"),
     ],
 )
@@ -96,11 +93,8 @@ def test_a_recurrent_state_of_several_layers_is_a_state_and_no_growing_cache(
     names: tuple[str, str], after: str
 ) -> None:
     # given two layers whose states come and go in one tensor
-    rng = np.random.default_rng(0)
     shapes = {"W": (1, 384, 64), "W2": (1, 384, 128), "R": (1, 384, 128)}
-    weights: dict[str, Any] = {
-        name: (rng.standard_normal(shape) / 16).astype(np.float32) for name, shape in shapes.items()
-    }
+    weights: dict[str, Any] = {name: numbers(*shape) / 16 for name, shape in shapes.items()}
     nodes = [
         node("Split", names[0], "one two", axis=0, num_outputs=2),
         node("GRU", "x W R - - one", "first one_after", hidden_size=128),
@@ -108,11 +102,9 @@ def test_a_recurrent_state_of_several_layers_is_a_state_and_no_growing_cache(
         node("GRU", "between W2 R - - two", "y two_after", hidden_size=128),
         node("Concat", "one_after two_after", names[1], axis=0),
     ]
+    inputs = ["x float t batch 64", f"{names[0]} float 2 batch 128"]
     outputs = ["y float t 1 batch 128", f"{names[1]} float {after}"]
-    proto = model(
-        nodes, ["x float t batch 64", f"{names[0]} float 2 batch 128"], outputs, axis=np.array([1]), **weights
-    )
-    graph = kvviz.load(proto)
+    graph = kvviz.load(model(nodes, inputs, outputs, axis=np.array([1]), **weights))
     trace = kvviz.run(graph, kvviz.inputs(graph))
     assert model_kind(graph).name == "a model that carries a state on"
     assert [(cache.input, cache.output, cache.protocol) for cache in trace.caches] == [(*names, "state")]

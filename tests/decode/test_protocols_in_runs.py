@@ -8,7 +8,8 @@ import kvviz
 from kvviz import Trace
 from tests.decode.oracle import assert_close, in_onnxruntime
 from tests.decode.small import HEADS, MS, NAMES, SIZE, WIDTH, Feeds, filled, gathered
-from tests.graph.build import graph, model, node
+from tests.engine.graphs import numbers, proto_of
+from tests.graph.build import model, node
 
 PROMPT = [3, 7, 1, 9]
 
@@ -43,18 +44,12 @@ def test_beams_that_change_places_are_copied_before_they_are_appended_to() -> No
 
 
 def test_a_cache_that_a_loop_carries_is_written_at_every_turn() -> None:
-    body = [
-        node("Identity", "go", "go2"),
-        node("Add", "i start", "place"),
-        node("Expand", "place rowshape", "at"),
-        node("ScatterElements", "inner at new", "written", axis=2),
-        node("Neg", "new", "new2"),
-    ]
-    turn = ["i int64 -", "go bool -", "inner float 1 2 8 4", "new float 1 2 1 4"]
-    loop = node("Loop", "trips - past x", "present end", body=graph(body, turn, ["go2", "written", "new2"]))
-    inputs = ["trips int64 -", "start int64 -", "past float 1 2 8 4", "x float 1 2 1 4"]
-    outputs = ["present float 1 2 8 4", "end float 1 2 1 4"]
-    proto = model([loop], inputs, outputs, rowshape=np.array([1, 2, 1, 4]))
+    proto = proto_of("""g (int64 trips, int64 start, float[1,2,8,4] past, float[1,2,1,4] x)
+        => (float[1,2,8,4] present, float[1,2,1,4] end) <int64[4] rowshape = {1, 2, 1, 4}> {
+        present, end = Loop (trips, , past, x) <body = b (int64 i, bool go, float[1,2,8,4] inner, float[1,2,1,4] new)
+            => (bool go2, float[1,2,8,4] written, float[1,2,1,4] new2) {
+            go2 = Identity (go)  place = Add (i, start)  at = Expand (place, rowshape)
+            written = ScatterElements <axis = 2> (inner, at, new)  new2 = Neg (new) }> }""")
     feeds: Feeds = {"trips": np.array(3), "start": np.array(2), "x": np.ones((1, 2, 1, 4), np.float32)}
     feeds["past"] = np.zeros((1, 2, 8, 4), np.float32)
     feeds["past"][:, :, :2] = 5
@@ -73,19 +68,13 @@ def test_a_cache_that_a_loop_carries_is_written_at_every_turn() -> None:
 
 
 def test_keys_and_values_in_one_tensor_are_appended_apart_and_joined() -> None:
-    nodes = [
-        node("Split", "past_0", "pk pv", axis=0, num_outputs=2),
-        *[node("Squeeze", f"p{c} zero", f"{c}0") for c in "kv"],
-        *[node("Neg", c, f"n{c}") for c in "kv"],
-        *[node("Concat", f"{c}0 n{c}", f"{c}1", axis=2) for c in "kv"],
-        *[node("Unsqueeze", f"{c}1 zero", f"{c}2") for c in "kv"],
-        node("Concat", "k2 v2", "present_0", axis=0),
-    ]
-    inputs = ["past_0 float 2 1 4 s 8", "k float 1 4 n 8", "v float 1 4 n 8"]
-    proto = model(nodes, inputs, ["present_0 float 2 1 4 t 8"], zero=np.array([0]))
-    rng = np.random.default_rng(8)
-    shapes = {"past_0": (2, 1, 4, 3, 8), "k": (1, 4, 2, 8), "v": (1, 4, 2, 8)}
-    feeds: Feeds = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+    proto = proto_of("""g (float[2,1,4,s,8] past_0, float[1,4,n,8] k, float[1,4,n,8] v) => (float[2,1,4,t,8] present_0)
+        <int64[1] zero = {0}> {
+        pk, pv = Split <axis = 0, num_outputs = 2> (past_0)  k0 = Squeeze (pk, zero)  v0 = Squeeze (pv, zero)
+        nk = Neg (k)  k1 = Concat <axis = 2> (k0, nk)  k2 = Unsqueeze (k1, zero)
+        nv = Neg (v)  v1 = Concat <axis = 2> (v0, nv)  v2 = Unsqueeze (v1, zero)
+        present_0 = Concat <axis = 0> (k2, v2) }""")
+    feeds: Feeds = {"past_0": numbers(2, 1, 4, 3, 8), "k": numbers(1, 4, 2, 8), "v": numbers(1, 4, 2, 8, seed=1)}
     trace = kvviz.run(kvviz.load(proto), feeds)
     assert_close(trace.outputs["present_0"], in_onnxruntime(proto, feeds)["present_0"])
     (kept,) = trace.caches
@@ -98,17 +87,16 @@ def test_keys_and_values_in_one_tensor_are_appended_apart_and_joined() -> None:
 
 
 def test_one_operator_may_keep_keys_and_values_in_one_tensor() -> None:
-    rng = np.random.default_rng(9)
-    weights: Any = {"w": rng.standard_normal((WIDTH, 3 * WIDTH)), "b": rng.standard_normal(3 * WIDTH)}
+    weights: Any = {"w": numbers(WIDTH, 3 * WIDTH), "b": numbers(3 * WIDTH)}
     fused = node("Attention", "x w b - past_0", "y present_0", domain=MS, num_heads=HEADS, unidirectional=1)
     proto = model(
         [fused],
         [f"x float 1 n {WIDTH}", f"past_0 float 2 1 {HEADS} s {SIZE}"],
         [f"y float 1 n {WIDTH}", f"present_0 float 2 1 {HEADS} t {SIZE}"],
         domains=[MS],
-        **{name: array.astype(np.float32) for name, array in weights.items()},
+        **weights,
     )
-    chunks: list[Feeds] = [{"x": rng.standard_normal((1, size, WIDTH)).astype(np.float32)} for size in (3, 1, 1)]
+    chunks: list[Feeds] = [{"x": numbers(1, size, WIDTH, seed=past)} for past, size in ((0, 3), (3, 1), (4, 1))]
     states: Feeds = {"past_0": np.zeros((2, 1, HEADS, 0, SIZE), np.float32)}
     trace = streamed(proto, chunks, states, {"past_0": "present_0"})
     (kept,) = trace.caches

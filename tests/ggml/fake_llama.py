@@ -86,8 +86,7 @@ class Ggml:
 
 
 class FakeLlama:
-    """As ``llama_cpp.Llama`` and its ``LlamaContext``: a call is a ``llama_decode`` that writes a row of a cache and reads
-    all of it."""
+    """As ``llama_cpp.Llama`` and its context: each call writes a row of a cache and reads it all."""
 
     def __init__(self) -> None:
         self.tensors = Memory()
