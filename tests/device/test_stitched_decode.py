@@ -99,9 +99,10 @@ train (float[16,4] x, float[16,2] t, float[4,8] w1, float[8,2] w2)
 <float rate = {0.01}> {
     a = MatMul(x, w1)  h = Relu(a)  y = MatMul(h, w2)
     e = Sub(y, t)  squares = Mul(e, e)  loss = ReduceSum <keepdims = 0> (squares)
-    ht = Transpose(h)  g2 = MatMul(ht, e)  d2 = Mul(g2, rate)  w2_next = Sub(w2, d2)
+    ht = Transpose(h)  g2 = MatMul(ht, e)
     w2t = Transpose(w2)  back = MatMul(e, w2t)  on = Sign(h)  ga = Mul(back, on)
-    xt = Transpose(x)  g1 = MatMul(xt, ga)  d1 = Mul(g1, rate)  w1_next = Sub(w1, d1)
+    xt = Transpose(x)  g1 = MatMul(xt, ga)
+    d1 = Mul(g1, rate)  d2 = Mul(g2, rate)  w1_next = Sub(w1, d1)  w2_next = Sub(w2, d2)
 }"""
 
 

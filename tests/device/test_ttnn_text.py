@@ -38,19 +38,15 @@ def test_functions_are_runs_and_layouts_say_where_tensors_lie_and_how_large_they
     assert hazard.bytes == 2 * 2 * 2048 and not hazard.ordered
 
 
-def test_a_use_behind_a_deallocation_is_reported_with_both_lines() -> None:
+def test_a_use_behind_a_deallocation_and_a_trip_over_the_host_are_reported() -> None:
     text = TEXT.replace('"ttnn.gelu"(%4)', '"ttnn.gelu"(%2)')
     used = [found for found in load_ttnn(text).findings if found.code == "USE_AFTER_FREE"]
     assert [found.value for found in used] == ["%2"]
     assert "line 28 uses %2, which line 26 deallocates" in used[0].sentence
-
-
-def test_bytes_that_go_to_the_host_and_come_back_are_reported() -> None:
     there = '%5 = "ttnn.from_device"(%4) : (tensor<32x64xbf16, #near>) -> tensor<32x64xbf16, #host>\n'
     back = '%8 = "ttnn.to_device"(%5, %1) : (tensor<32x64xbf16, #host>, !ttnn.device) -> tensor<32x64xbf16, #near>\n'
-    lines = TEXT.splitlines(keepends=True)
-    place = next(i for i, line in enumerate(lines) if "ttnn.gelu" in line)
-    found = load_ttnn("".join([*lines[:place], there, back, *lines[place + 1 :]])).findings
+    (gelu,) = (line for line in TEXT.splitlines(keepends=True) if "ttnn.gelu" in line)
+    found = load_ttnn(TEXT.replace(gelu, there + back)).findings
     assert [one.value for one in found if one.code == "HOST_ROUND_TRIP"] == ["%8"]
 
 

@@ -19,12 +19,9 @@ def words(folders: dict[str, Path]) -> Tokenizer:
     return tokenizer(folders["concat"])
 
 
-def test_words_are_built_by_the_merges_and_digits_stay_alone(words: Tokenizer) -> None:
+def test_words_are_built_by_the_merges_and_special_tokens_and_digits_stay_alone(words: Tokenizer) -> None:
     pieces = [TOKENS[token] for token in words.encode("hello world 2024")]
     assert pieces == ["hell", "o", "Ġworld", "Ġ", "2", "0", "2", "4"]
-
-
-def test_special_tokens_are_one_token_wherever_they_stand(words: Tokenizer) -> None:
     for token in ("<|im_end|>", "<box>"):  # one of the model's, and one that its users defined
         assert words.encode(f"a{token}b") == [TOKENS.index(one) for one in ("a", token, "b")]
     assert [words.encode(token) for token in SPECIAL] == [[0], [1], [2]]
@@ -55,12 +52,11 @@ def test_any_template_is_followed_and_without_one_there_is_no_chat(words: Tokeni
         Tokenizer(words.inner, TextSettings()).chat("x")
 
 
-def test_an_answer_ends_with_its_own_token_or_that_of_a_text(words: Tokenizer) -> None:
+def test_a_decode_takes_text_shows_words_and_ends_with_a_token_of_its_own_or_of_a_text(
+    words: Tokenizer, folders: dict[str, Path]
+) -> None:
     assert words.stop_tokens == (2, 0)
     assert Tokenizer(words.inner, TextSettings(ends_of("</s>"), (7,))).stop_tokens == (7, 0, 2)
-
-
-def test_a_decode_takes_text_and_shows_words(words: Tokenizer, folders: dict[str, Path]) -> None:
     graph = kvviz.load(folders["concat"] / "model.onnx")
     trace = kvviz.decode(graph, words.chat("hello"), 3, tokenizer=words, progress=False)
     assert trace.prompt == words.encode(words.chat("hello"))

@@ -33,8 +33,8 @@ HEAD = HIDDEN // HEADS
 
 @dataclass(frozen=True)
 class Tiny:
-    """What to write: entries of the ``header`` that are other than usual (None leaves one out), weights to leave out and
-    to add; ``tied``: the head reads the embedding."""
+    """What to write. ``tied``: the head reads the embedding; ``header``: entries that are other than usual, where None
+    leaves one out; ``without``, ``also``: weights to leave out, and to add."""
 
     layers: int = 2
     tied: bool = True
