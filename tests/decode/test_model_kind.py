@@ -8,7 +8,7 @@ import pytest
 import kvviz
 from kvviz.decode.model_kind import model_kind
 from kvviz.errors import InputError
-from tests.engine.graphs import numbers
+from tests.engine.graphs import graph_of, numbers
 from tests.graph.build import model, node
 
 
@@ -88,23 +88,16 @@ def test_of_several_inputs_the_tokens_are_those_looked_up_in_the_largest_table(
 
 
 @pytest.mark.parametrize("names", [("state", "stateN"), ("past", "present"), ("x1", "y1"), ("hidden", "output_hidden")])
-@pytest.mark.parametrize("after", ["2 batch 128", "2 n 128", "? ? ?"])
+@pytest.mark.parametrize("after", ["2,batch,128", "2,n,128", "?,?,?"])
 def test_a_recurrent_state_of_several_layers_is_a_state_and_no_growing_cache(
     names: tuple[str, str], after: str
 ) -> None:
     # given two layers whose states come and go in one tensor
-    shapes = {"W": (1, 384, 64), "W2": (1, 384, 128), "R": (1, 384, 128)}
-    weights: dict[str, Any] = {name: numbers(*shape) / 16 for name, shape in shapes.items()}
-    nodes = [
-        node("Split", names[0], "one two", axis=0, num_outputs=2),
-        node("GRU", "x W R - - one", "first one_after", hidden_size=128),
-        node("Squeeze", "first axis", "between"),
-        node("GRU", "between W2 R - - two", "y two_after", hidden_size=128),
-        node("Concat", "one_after two_after", names[1], axis=0),
-    ]
-    inputs = ["x float t batch 64", f"{names[0]} float 2 batch 128"]
-    outputs = ["y float t 1 batch 128", f"{names[1]} float {after}"]
-    graph = kvviz.load(model(nodes, inputs, outputs, axis=np.array([1]), **weights))
+    graph = graph_of(f"""g (float[t,batch,64] x, float[2,batch,128] {names[0]}, float[1,384,64] W, float[1,384,128] W2,
+        float[1,384,128] R) => (float[t,1,batch,128] y, float[{after}] {names[1]}) <int64[1] axis = {{1}}> {{
+        one, two = Split <axis = 0, num_outputs = 2> ({names[0]})
+        first, c = GRU <hidden_size = 128> (x, W, R, , , one)  between = Squeeze (first, axis)
+        y, d = GRU <hidden_size = 128> (between, W2, R, , , two)  {names[1]} = Concat <axis = 0> (c, d) }}""")
     trace = kvviz.run(graph, kvviz.inputs(graph))
     assert model_kind(graph).name == "a model that carries a state on"
     assert [(cache.input, cache.output, cache.protocol) for cache in trace.caches] == [(*names, "state")]
@@ -112,6 +105,6 @@ def test_a_recurrent_state_of_several_layers_is_a_state_and_no_growing_cache(
 
 
 def test_a_state_that_no_operator_names_does_not_grow_along_the_batch() -> None:
-    proto = model([node("Erf", "past", "present")], ["past float 2 batch 128"], ["present float 2 n 128"])
-    trace = kvviz.run(kvviz.load(proto), {"past": np.ones((2, 3, 128), np.float32)})
+    graph = graph_of("g (float[2,batch,128] past) => (float[2,n,128] present) { present = Erf (past) }")
+    trace = kvviz.run(graph, {"past": np.ones((2, 3, 128), np.float32)})
     assert [cache.protocol for cache in trace.caches] == ["state"]
