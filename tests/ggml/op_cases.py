@@ -29,6 +29,10 @@ def _x(c: Any, *ne: int, type_: str = "f32", name: str = "x", seed: int = 1, lar
     return c.new_tensor(type_, *ne, name=name, data=numbers(*ne, seed=seed, largest=largest))
 
 
+def _y(c: Any, *ne: int) -> Any:
+    return _x(c, *ne, name="y", seed=2)
+
+
 def _index(c: Any, type_: str, *rows: int) -> Any:
     return c.new_tensor(type_, len(rows), name="rows", data=rows)
 
@@ -39,7 +43,7 @@ def _mask(type_: str, c: Any, rows: int = 5, keys: int = 16, depth: float = 0.0)
 
 
 def _two(op: str, c: Any) -> list[Any]:
-    return [getattr(c, op)(_x(c, 8, 6, 3, 2), _x(c, 4, 2, 3, 1, name="y", seed=2))]
+    return [getattr(c, op)(_x(c, 8, 6, 3, 2), _y(c, 4, 2, 3, 1))]
 
 
 def _one(op: str, c: Any, args: tuple[Any, ...] = ()) -> list[Any]:
@@ -55,7 +59,7 @@ def _unary(kind: str, c: Any) -> list[Any]:
 
 
 def _split(op: str, c: Any) -> list[Any]:
-    return [getattr(c, op)(_x(c, 16, 2), _x(c, 16, 2, name="y", seed=2))]
+    return [getattr(c, op)(_x(c, 16, 2), _y(c, 16, 2))]
 
 
 def _patch(op: str, c: Any) -> list[Any]:
@@ -63,7 +67,7 @@ def _patch(op: str, c: Any) -> list[Any]:
 
 
 def _concat(dim: int, c: Any) -> list[Any]:
-    return [c.concat(_x(c, 4, 4), _x(c, 4, 4, name="y", seed=2), dim)]
+    return [c.concat(_x(c, 4, 4), _y(c, 4, 4), dim)]
 
 
 def _cast(source: str, target: str, c: Any) -> list[Any]:
@@ -75,12 +79,22 @@ def _set_rows(type_: str, c: Any) -> list[Any]:
     return [c.set_rows(_x(c, 64, 6, type_=type_, name="k"), _x(c, 64, 3, name="k_cur", seed=2), rows)]
 
 
+def _set_rows_of_matrices(c: Any) -> list[Any]:
+    rows = c.new_tensor("i32", 2, 1, 2, name="rows", data=[0, 3, 4, 1])
+    return [c.set_rows(_x(c, 8, 5, 3, 2, type_="f16", name="k"), _x(c, 8, 2, 3, 2, name="k_cur", seed=2), rows)]
+
+
 def _get_rows(type_: str, c: Any) -> list[Any]:
     return [c.get_rows(_x(c, 64, 5, type_=type_), _index(c, "i32", 3, 3, 0))]
 
 
 def _mul_mat(type_: str, c: Any) -> list[Any]:
-    return [c.mul_mat(_x(c, 64, 3, 2, 1, type_=type_), _x(c, 64, 2, 4, 2, name="y", seed=2))]
+    return [c.mul_mat(_x(c, 64, 3, 2, 1, type_=type_), _y(c, 64, 2, 4, 2))]
+
+
+def _permuted(c: Any) -> list[Any]:
+    both = (c.permute(one, 0, 2, 1, 3) for one in (_x(c, 16, 2, 5, type_="f16"), _y(c, 16, 4, 3)))
+    return [c.mul_mat_set_prec(c.mul_mat(*both))]
 
 
 def _soft_max(type_: str, max_bias: float, c: Any) -> list[Any]:
@@ -138,7 +152,7 @@ def _recurrent_state(c: Any) -> list[Any]:
 
 
 def _in_place_after_a_read(c: Any) -> list[Any]:
-    s, y = _x(c, 4, name="s"), _x(c, 4, name="y", seed=2)
+    s, y = _x(c, 4, name="s"), _y(c, 4)
     return [c.mul(s, y), c.add_inplace(s, y), c.cont(s)]
 
 
@@ -148,6 +162,12 @@ def _names(c: Any) -> list[Any]:
     return [nameless, long, c.cpy(_x(c, 4, name="a"), c.new_tensor("f32", 4))]
 
 
+FLASH = [("f32", 0.0, 0.0), ("f16", 0.0, 0.0), ("f16", 4.0, 0.0), ("f16", 0.0, 5.0), ("q8_0", 0.0, 0.0)]
+WITH_NUMBERS: list[tuple[Any, ...]] = [
+    *(("scale", 1.7), ("scale_inplace", 1.7), ("scale_bias", 1.7, 0.3), ("clamp", -1.0, 2.0), ("norm", 1e-5)),
+    *(("rms_norm", 1e-5), ("rms_norm_inplace", 1e-5), ("fill", 1.5), ("fill_inplace", 1.5), ("cont_2d", 32, 6)),
+    *(("diag_mask_inf", 2), ("diag_mask_inf_inplace", 2), ("diag_mask_zero", 2)),
+]
 CASES: dict[str, Case] = {
     **{op + place: partial(_two, op + place) for op in ("add", "sub", "mul", "div") for place in ("", "_inplace")},
     **{op: partial(_positive, op) for op in ("sqr", "sqrt", "log", "sin", "cos", "sqrt_inplace")},
@@ -156,27 +176,10 @@ CASES: dict[str, Case] = {
     **{f"{op}_split": partial(_split, f"{op}_split") for op in ("reglu", "geglu", "swiglu")},
     **{op: partial(_patch, op) for op in ("set", "set_inplace", "acc", "acc_inplace")},
     **{op: partial(_one, op) for op in ("soft_max", "soft_max_inplace", "sum", "sum_rows", "mean", "argmax", "dup")},
-    **{
-        op: partial(_one, op, args=tuple(args))
-        for op, *args in (
-            ("scale", 1.7),
-            ("scale_inplace", 1.7),
-            ("scale_bias", 1.7, 0.3),
-            ("clamp", -1.0, 2.0),
-            ("norm", 1e-5),
-            ("rms_norm", 1e-5),
-            ("rms_norm_inplace", 1e-5),
-            ("diag_mask_inf", 2),
-            ("diag_mask_inf_inplace", 2),
-            ("diag_mask_zero", 2),
-            ("fill", 1.5),
-            ("fill_inplace", 1.5),
-            ("cont_2d", 32, 6),
-        )
-    },
+    **{op: partial(_one, op, args=tuple(args)) for op, *args in WITH_NUMBERS},
     "glu swapped": lambda c: [c.glu(_x(c, 32, 2), "SWIGLU", True)],
     "add1": lambda c: [c.add1(_x(c, 8, 2), c.new_tensor("f32", 1, name="y", data=3))],
-    "set_1d": lambda c: [c.set_1d(_x(c, 8, 6), _x(c, 5, name="y", seed=2), 40)],
+    "set_1d": lambda c: [c.set_1d(_x(c, 8, 6), _y(c, 5), 40)],
     "set_2d_inplace": lambda c: [c.set_2d_inplace(_x(c, 8, 6), _x(c, 3, 2, name="y", seed=2), 32, 40)],
     **{
         f"cast {source} {target}": partial(_cast, source, target)
@@ -193,39 +196,17 @@ CASES: dict[str, Case] = {
     "repeat_4d": lambda c: [c.repeat_4d(_x(c, 4, 2), 8, 2, 3, 1)],
     **{f"concat {dim}": partial(_concat, dim) for dim in (0, 1)},
     **{f"set_rows {type_}": partial(_set_rows, type_) for type_ in ("f32", "f16", "bf16", "q8_0")},
-    "set_rows of several matrices": lambda c: [
-        c.set_rows(
-            _x(c, 8, 5, 3, 2, type_="f16", name="k"),
-            _x(c, 8, 2, 3, 2, name="k_cur", seed=2),
-            c.new_tensor("i32", 2, 1, 2, name="rows", data=[0, 3, 4, 1]),
-        )
-    ],
+    "set_rows of several matrices": _set_rows_of_matrices,
     **{f"get_rows {type_}": partial(_get_rows, type_) for type_ in ("f32", "f16", "q8_0", "i32")},
     "get_rows of several matrices": lambda c: [
         c.get_rows(_x(c, 8, 6, 3), c.new_tensor("i32", 2, 3, name="rows", data=[0, 1, 2, 3, 5, 4]))
     ],
     **{f"mul_mat {type_}": partial(_mul_mat, type_) for type_ in ("f32", "f16", "bf16", "q8_0")},
-    "mul_mat permuted": lambda c: [
-        c.mul_mat_set_prec(
-            c.mul_mat(
-                c.permute(_x(c, 16, 2, 5, type_="f16"), 0, 2, 1, 3),
-                c.permute(_x(c, 16, 4, 3, name="y", seed=2), 0, 2, 1, 3),
-            )
-        )
-    ],
+    "mul_mat permuted": _permuted,
     **{f"soft_max_ext {t} {bias}": partial(_soft_max, t, bias) for t in ("f32", "f16") for bias in (0.0, 4.0)},
     **{f"rope {t} {mode} {n}": partial(_rope, t, mode, n) for t in ("f32", "f16") for mode in (0, 2) for n in (16, 8)},
     "rope_ext yarn": _yarn,
-    **{
-        f"flash_attn_ext {type_} {bias} {cap}": partial(_flash, type_, bias, cap)
-        for type_, bias, cap in (
-            ("f32", 0.0, 0.0),
-            ("f16", 0.0, 0.0),
-            ("f16", 4.0, 0.0),
-            ("f16", 0.0, 5.0),
-            ("q8_0", 0.0, 0.0),
-        )
-    },
+    **{f"flash_attn_ext {type_} {bias} {cap}": partial(_flash, type_, bias, cap) for type_, bias, cap in FLASH},
     "flash_attn_ext of nothing": _flash_of_nothing,
     "a chain of views": _chain_of_views,
     "transposed columns": _transposed_columns,
