@@ -73,8 +73,8 @@ def test_a_folder_without_tokenizer_says_how_to_make_one(tmp_path: Path) -> None
         tokenizer(tmp_path)
 
 
-# 600 pieces that sentencepiece 0.2.3 learned from this project's README (byte pairs, byte fallback), and how it cuts some
-# texts.
+# 600 pieces that sentencepiece 0.2.3 learned from this project's README (byte pairs, byte fallback), and texts in its
+# tokens.
 LEARNED: dict[str, Any] = json.loads((Path(__file__).parents[1] / "data" / "sentence_pieces.json").read_text("utf-8"))
 PIECES, SCORES, KINDS = (LEARNED[key] for key in ("pieces", "scores", "kinds"))
 
