@@ -52,6 +52,13 @@ def weights() -> Feeds:
     return {**arrays, "Wl": made(WIDTH, VOCABULARY) * 3, **constants}
 
 
+def projected(tokens: Sequence[int], weight: str) -> np.ndarray:
+    """Queries, keys or values of tokens at their places, ``(tokens, heads, size)``, straight from the weights."""
+    w = weights()
+    rows = (w["E"][list(tokens)] + w["P"][: len(tokens)]) @ w[weight]
+    return np.asarray(rows.reshape(len(tokens), HEADS, SIZE))
+
+
 def before() -> list[Any]:
     """Tokens to queries, keys and values: ``q3`` … as (batch, length, width) and ``q`` … by head."""
     nodes = [node("Gather", "E input_ids", "e"), node("Gather", "P cache_position", "p"), node("Add", "e p", "x")]

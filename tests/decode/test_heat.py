@@ -10,7 +10,7 @@ import kvviz
 from kvviz import Trace
 from kvviz.caches.cache_heat import OUTSIDE, READ, RESERVED, STALE, VALID, WRAPPED, WRITTEN, Heat, attention, heat
 from kvviz.errors import ReplayError
-from tests.decode.small import DECODERS, HEADS, ROWS, WIDTH, WINDOW, Small, grouped, small, tensor_scatter, weights
+from tests.decode.small import DECODERS, HEADS, ROWS, SIZE, WINDOW, Small, grouped, projected, small, tensor_scatter
 from tests.graph.build import MODELS, value
 
 PROMPT, COUNT = [3, 7, 1, 9], 9
@@ -78,12 +78,9 @@ def test_a_state_has_no_rows_to_show() -> None:
 
 def expected(tokens: list[int], query: int, seen: range) -> np.ndarray:
     """Probabilities of one query by head, straight from the weights."""
-    w = weights()
-    x = w["E"][tokens] + w["P"][: len(tokens)]
-    q, k = (np.reshape(x @ w[name], (len(tokens), HEADS, WIDTH // HEADS)) for name in ("Wq", "Wk"))
-    scores = np.einsum("hs,thas->ht", q[query], k[:, :, None]) * w["scale"]
-    hidden = [t not in seen for t in range(len(tokens))]
-    scores[:, hidden] = -np.inf
+    q, k = (projected(tokens, name) for name in ("Wq", "Wk"))
+    scores = np.einsum("hs,ths->ht", q[query], k) * SIZE**-0.5
+    scores[:, [t not in seen for t in range(len(tokens))]] = -np.inf
     scores = np.exp(scores - scores.max(axis=1, keepdims=True))
     return np.asarray(scores / scores.sum(axis=1, keepdims=True))
 

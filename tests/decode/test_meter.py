@@ -17,7 +17,7 @@ from kvviz.decode.token_loop import DecodeSession
 from kvviz.graph.model import Graph
 from kvviz.trace.records import Cache, CacheRun, Rows
 from tests.decode.oracle import Watched
-from tests.decode.small import DECODERS, HEADS, NAMES, ROWS, SIZE, WIDTH, WINDOW, small, weights
+from tests.decode.small import DECODERS, HEADS, NAMES, ROWS, SIZE, WINDOW, projected, small
 from tests.engine.graphs import graph_of
 from tests.ort_session import session_of
 from tests.view.conftest import STORYTELLER
@@ -40,13 +40,6 @@ def watched(name: str) -> Watched:
     session = Watched(loaded(name), PROMPT, max_new_tokens=COUNT, poison=True, **small(name).options)
     session.run_to_end()
     return session
-
-
-def keys(tokens: list[int]) -> np.ndarray:
-    """The key of each token at its place, ``(tokens, heads, size)``, straight from the weights."""
-    w = weights()
-    rows = (w["E"][tokens] + w["P"][: len(tokens)]) @ w["Wk"]
-    return np.asarray(rows.reshape(len(tokens), HEADS, WIDTH // HEADS))
 
 
 def kept(trace: Trace, kind: str = "key") -> Cache:
@@ -73,7 +66,7 @@ def positions(rows: Rows) -> dict[int, int]:
 @pytest.mark.parametrize("name", DECODERS)
 def test_each_row_holds_the_key_of_the_token_that_the_meter_says(name: str) -> None:
     session = watched(name)
-    want = keys(PROMPT + session.trace.tokens)
+    want = projected(PROMPT + session.trace.tokens, "Wk")
     for run, made in zip(kept(session.trace).runs, session.made, strict=True):
         held, present = positions(item(run)), made["present.0.key"][0]
         for row in range(present.shape[1]):

@@ -39,6 +39,29 @@ class LayerForm:
         return self.kv_heads * self.head_dim
 
 
+def turned(x: np.ndarray, base: float) -> np.ndarray:
+    """Neighbours of (tokens, heads, size) as complex numbers, turned by their position times the speed of a pair."""
+    speeds = base ** (-2 * np.arange(x.shape[-1] // 2) / x.shape[-1])
+    done = (x[..., 0::2] + 1j * x[..., 1::2]) * np.exp(1j * np.arange(len(x))[:, None, None] * speeds)
+    return np.stack((done.real, done.imag), -1).reshape(x.shape)
+
+
+def plain_attention(
+    x: np.ndarray, weights: Mapping[str, np.ndarray], size: int, base: float, stored: Any = np.asarray
+) -> np.ndarray:
+    """Causal attention of all tokens at once, in float64, row by row; ``stored``: what a cache makes of K and V."""
+    q, k, v = ((x @ weights[key].T).reshape(len(x), -1, size) for key in "qkv")
+    q = turned(q, base)
+    k, v = (stored(one.reshape(len(x), -1)).astype(float).reshape(one.shape) for one in (turned(k, base), v))
+    mixed = np.empty_like(q)
+    for head, at in np.ndindex(q.shape[1], len(x)):
+        shared = head * k.shape[1] // q.shape[1]
+        p = k[: at + 1, shared] @ q[at, head] / np.sqrt(size)
+        p = np.exp(p - p.max())
+        mixed[at, head] = p / p.sum() @ v[: at + 1, shared]
+    return np.asarray(mixed.reshape(len(x), -1) @ weights["output"].T)
+
+
 class AttentionLayer:
     """A layer, its weights ("q", "k", "v", "output") and its cache, which graphs of several steps share."""
 

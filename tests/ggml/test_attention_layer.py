@@ -11,7 +11,7 @@ import pytest
 import kvviz
 from kvviz.ggml.graph.context import Context
 from kvviz.ggml.graph.tensor_data import from_q8_0, to_q8_0
-from tests.ggml.attention_layer import AttentionLayer, LayerForm
+from tests.ggml.attention_layer import AttentionLayer, LayerForm, plain_attention
 
 from .recordings import DATA, built
 
@@ -48,30 +48,6 @@ def test_a_layer_has_the_nodes_of_llama_cpp_in_its_order(case: str) -> None:
             assert (mine.type, list(mine.ne), mine.flags) == (leaf["type"], leaf["ne"], leaf["flags"])
 
 
-def _rope(x: np.ndarray, position: int) -> np.ndarray:
-    """Neighbours as complex numbers, turned."""
-    turn = np.exp(1j * position * 10000.0 ** (-np.arange(0, x.shape[-1], 2) / x.shape[-1]))
-    turned = x.reshape(*x.shape[:-1], -1, 2).astype(np.float64) @ np.array([1, 1j]) * turn
-    return np.stack([turned.real, turned.imag], -1).reshape(x.shape)
-
-
-def _attention(x: np.ndarray, weights: dict[str, np.ndarray], form: LayerForm, through: Any) -> np.ndarray:
-    """Causal attention of all tokens at once, in float64, row by row; K and V go through the cache's type."""
-    split = {key: (x @ weights[key].T).reshape(len(x), -1, form.head_dim) for key in "qkv"}
-    q, k = (np.array([_rope(row, i) for i, row in enumerate(split[key])]) for key in "qk")
-    k, v = (through(one.reshape(len(x), -1)).astype(float).reshape(one.shape) for one in (k, split["v"]))
-    rows = []
-    for token in range(len(x)):
-        heads = []
-        for head in range(form.heads):
-            shared = head * form.kv_heads // form.heads
-            scores = k[: token + 1, shared] @ q[token, head] / np.sqrt(form.head_dim)
-            chances = np.exp(scores - scores.max())
-            heads.append(chances / chances.sum() @ v[: token + 1, shared])
-        rows.append(np.concatenate(heads))
-    return np.array(rows) @ weights["output"].T
-
-
 @pytest.mark.parametrize(("flash", "type_"), [(False, "f16"), (True, "f16"), (True, "q8_0")])
 def test_decode_steps_give_what_attention_over_all_tokens_gives(flash: bool, type_: str) -> None:
     def through(x: np.ndarray) -> np.ndarray:
@@ -87,7 +63,7 @@ def test_decode_steps_give_what_attention_over_all_tokens_gives(flash: bool, typ
     for tokens in ([0, 1, 2, 3, 4], [5], [6], [7, 8]):
         found = kvviz.ggml.run(layer.graph(x[tokens], tokens)).outputs["attn_out-0"]
         results.append(found.reshape(len(tokens), -1))
-    expected = _attention(x, weights, form, through)
+    expected = plain_attention(x, weights, form.head_dim, form.freq_base, through)
     # q8_0 rounds Q to 8 bits as well; else only f16 stands between the two.
     loose = 0.03 if type_ == "q8_0" else 2e-3
     assert np.abs(np.concatenate(results) - expected).max() < loose * np.abs(expected).max()

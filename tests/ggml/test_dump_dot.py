@@ -25,6 +25,11 @@ LEAF = NODE.format("a", "<x>x (f32)|CONST 0 [4, 1]")
 EDGE = '  "{}" -> "{}" [ arrowhead = vee; style = solid; label = "src {}"; ]\n'
 
 
+def labelled(name: str, ne: str = "4", type_: str = "f32", op: str = "x+y", place: int = 0) -> str:
+    """The line of a node whose id is its name."""
+    return NODE.format(name, f"{name} ({type_})|{place} [{ne}, 1] | <x>{op}")
+
+
 def dot(name: str) -> RecordedGraph:
     file = "tiny_mamba_g0.dot" if name == "tiny_mamba" else f"{name}.dot"
     (graph,) = recording(file).graphs
@@ -116,25 +121,19 @@ def test_names_with_bars_quotes_arrows_and_types_in_them_are_read_from_behind(tm
 @pytest.mark.parametrize(
     ("lines", "said"),
     [
-        (
-            [LEAF, NODE.format("b", "y (f32)|0 [4, 1] | <x>get_rows(x)"), EDGE.format("a", "b", 0)],
-            "lacks the 2 sources",
-        ),
+        ([LEAF, labelled("b", op="get_rows(x)"), EDGE.format("a", "b", 0)], "lacks the 2 sources"),
         ([], "line 3: no graph node in the file"),
         (["node -> edge\n"], "line 4: is neither a node nor an edge"),
         ([NODE.format("a", "x [4]")], "line 4: the label 'x [4]' is not one of ggml_graph_dump_dot"),
-        ([NODE.format("a", "x (f32)|0 [4, 1] | <x>x+y")] * 2, "line 5: 'a' is declared twice"),
-        ([NODE.format(k, f"{k} (f32)|0 [4, 1] | <x>x+y") for k in "ab"], "line 5: node 0 is already in line 4"),
-        ([NODE.format("a", "x (f9)|0 [4, 1] | <x>x+y")], "line 4: the tensor type 'f9' is not known"),
+        ([labelled("a")] * 2, "line 5: 'a' is declared twice"),
+        ([labelled("a"), labelled("b")], "line 5: node 0 is already in line 4"),
+        ([labelled("a", type_="f9")], "line 4: the tensor type 'f9' is not known"),
+        ([labelled("a", "33", "q8_0")], "line 4: a row of 33 elements is not a whole number of q8_0"),
+        ([labelled("a", "9" * 60)], "line 4: 'a' of"),
+        ([labelled("a", op="view(x)")], "line 4: 'a' is a VIEW, but lacks the 1 sources"),
+        ([labelled("a"), EDGE.format("a", "b", 0)], "line 5: an edge to 'b'"),
         (
-            [NODE.format("a", "x (q8_0)|0 [33, 1] | <x>x+y")],
-            "line 4: a row of 33 elements is not a whole number of q8_0",
-        ),
-        ([NODE.format("a", f"x (f32)|0 [{'9' * 60}, 1] | <x>x+y")], "line 4: 'x' of"),
-        ([NODE.format("a", "x (f32)|0 [4, 1] | <x>view(x)")], "line 4: 'x' is a VIEW, but lacks the 1 sources"),
-        ([NODE.format("a", "x (f32)|0 [4, 1] | <x>x+y"), EDGE.format("a", "b", 0)], "line 5: an edge to 'b'"),
-        (
-            [NODE.format(k, f"{k} (f32)|{i} [4, 1] | <x>x+y") for i, k in enumerate("ab")] + [EDGE.format("b", "a", 0)],
+            [labelled("a"), labelled("b", place=1), EDGE.format("b", "a", 0)],
             "line 6: node 0 ('a') uses node 1 ('b'), which comes later",
         ),
     ],

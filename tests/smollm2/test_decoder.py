@@ -11,6 +11,7 @@ import pytest
 
 import kvviz
 from kvviz.smollm2 import FORMS, convert, tokenizer
+from tests.ggml.attention_layer import plain_attention
 from tests.ort_session import greedy, session_of
 from tests.smollm2.real import real_folder, weights_file
 
@@ -51,28 +52,9 @@ class Llama:
         return chosen[len(tokens) :], scores
 
     def _attend(self, layer: int, x: np.ndarray) -> np.ndarray:
-        w, header = self.weights, self.header
-        heads, shared = header["llama.attention.head_count"], header["llama.attention.head_count_kv"]
-        size = header["llama.rope.dimension_count"]
-        q = self._turned((x @ w[f"blk.{layer}.attn_q"].T).reshape(len(x), heads, size))
-        k = self._turned((x @ w[f"blk.{layer}.attn_k"].T).reshape(len(x), shared, size))
-        v = (x @ w[f"blk.{layer}.attn_v"].T).reshape(len(x), shared, size)
-        mixed = np.empty_like(q)
-        for head in range(heads):
-            kept = head // (heads // shared)
-            for at in range(len(x)):
-                p = k[: at + 1, kept] @ q[at, head] / np.sqrt(size)
-                p = np.exp(p - p.max())
-                mixed[at, head] = p / p.sum() @ v[: at + 1, kept]
-        return mixed.reshape(len(x), heads * size) @ w[f"blk.{layer}.attn_output"].T
-
-    def _turned(self, x: np.ndarray) -> np.ndarray:
-        """Neighbours as complex numbers, turned by their position times the speed of their pair."""
-        size = x.shape[-1]
-        speeds = self.header["llama.rope.freq_base"] ** (-2 * np.arange(size // 2) / size)
-        angles = np.arange(len(x))[:, None, None] * speeds
-        turned = (x[..., 0::2] + 1j * x[..., 1::2]) * np.exp(1j * angles)
-        return np.stack((turned.real, turned.imag), -1).reshape(x.shape)
+        weights = {key: self.weights[f"blk.{layer}.attn_{key}"] for key in ("q", "k", "v", "output")}
+        size, base = (self.header[f"llama.rope.{key}"] for key in ("dimension_count", "freq_base"))
+        return plain_attention(x, weights, size, base)
 
     def _norm(self, x: np.ndarray, gain: np.ndarray) -> np.ndarray:
         mean = np.mean(x * x, -1, keepdims=True)
