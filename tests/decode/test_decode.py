@@ -94,14 +94,10 @@ def test_a_row_of_a_batch_that_has_stopped_grows_no_more() -> None:
     assert trace.words is not None and len(trace.words) == len(TOKENS) + 3
 
 
-def fed(graph: Graph, prompt: Any, **options: Any) -> list[dict[str, np.ndarray]]:
-    session = Watched(graph, prompt, max_new_tokens=3, **options)
-    session.run_to_end()
-    return session.fed
-
-
 def test_masks_and_positions_count_real_tokens_only() -> None:
-    first, second, third = fed(form(), [[5, 6, 7], [8]])
+    session = Watched(form(), [[5, 6, 7], [8]], max_new_tokens=3)
+    session.run_to_end()
+    first, second, third = session.fed
     assert first["input_ids"].tolist() == [[5, 6, 7], [0, 0, 8]]
     assert first["attention_mask"].tolist() == [[1, 1, 1], [0, 0, 1]]
     assert first["position_ids"].tolist() == [[0, 1, 2], [0, 0, 0]]
