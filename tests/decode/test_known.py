@@ -1,12 +1,12 @@
 """What is computed again from the control inputs alone is what the run had."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import pytest
 
 import kvviz
+from kvviz.caches.cache_heat import known_of
 from kvviz.caches.control_values import Known
 from kvviz.caches.path_search import way_of
 from kvviz.caches.visible_rows import sight_of
@@ -50,18 +50,12 @@ def values_of(session: DecodeSession) -> Iterator[tuple[int, str, np.ndarray]]:
                 yield len(session.log) - 1, name, np.array(value)
 
 
-def known_of(trace: Any, run: int) -> Known:
-    caches = {cache.input for cache in trace.caches}
-    kept = trace.replayer.runs[run].kept.values
-    return Known(trace, RunFrames(trace, run), {name: kept[name] for name in kept if name not in caches})
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_values_that_are_known_are_those_of_the_run_and_tell_the_masks_of_all_caches(name: str) -> None:
     session = session_of(name)
     seen = list(values_of(session))
     trace, rows = session.trace, session.log
-    known = [known_of(trace, run) for run in range(2)]
+    known = [known_of(trace, RunFrames(trace, run)) for run in range(2)]
     found = unknown = 0
     for step, output, want in seen:
         one = known[trace.log.frames[rows[step].frame].run]

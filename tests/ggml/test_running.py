@@ -10,7 +10,7 @@ import kvviz
 from kvviz.errors import KvvizError
 from kvviz.ggml.graph.compute_graph import ComputeGraph
 from kvviz.ggml.graph.context import Context
-from kvviz.ggml.graph.tensor import COMPUTE, INPUT, OUTPUT, Tensor
+from kvviz.ggml.graph.tensor import COMPUTE, OUTPUT, Tensor
 from kvviz.ggml.graph.tensor_data import tensor_get
 from kvviz.ggml.order.gallocr import plan_memory
 from kvviz.ggml.order.graph_recipe import run
@@ -91,17 +91,10 @@ def test_the_gradient_of_a_copy_goes_to_what_was_copied_as_in_ggmls_backward_pas
     assert kvviz.hazards(graph) == ()
 
 
-def _inputs() -> tuple[Context, Tensor, Tensor]:
-    ctx = Context()
-    x, y = (ctx.new_tensor("f32", 256, name=name, data=value) for name, value in (("x", 3), ("y", 1)))
-    x.flags |= INPUT
-    y.flags |= INPUT
-    return ctx, x, y
-
-
 def test_what_was_refused_in_planned_memory_has_its_reason_and_is_missed() -> None:
     # Expected values: ggml, run on these graphs.
-    ctx, x, y = _inputs()
+    ctx = Context()
+    x, y = (ctx.set_input(ctx.new_tensor("f32", 256, name=name, data=value)) for name, value in (("x", 3), ("y", 1)))
     a = ctx.set_name(ctx.sqr(x), "a")
     a.flags |= OUTPUT
     graph = ctx.new_graph("chain").expand(ctx.scale(ctx.set_name(ctx.add(a, y), "b"), 2.0))
@@ -112,7 +105,7 @@ def test_what_was_refused_in_planned_memory_has_its_reason_and_is_missed() -> No
     # an output is asked to go and stays
     assert [(free.after, free.storage, free.done) for free in trace.log.declared.frees] == [(1, 0, False)]
 
-    ctx, x, _ = _inputs()
+    x = ctx.set_input(ctx.new_tensor("f32", 256, name="x", data=3))
     graph = ctx.new_graph("reshape").expand(ctx.scale(ctx.reshape_2d(ctx.sqr(x), 16, 16), 2.0))
     trace = run([graph], plans={graph: plan_memory(graph)})
     (blocker,) = trace.steps[-1].decision.blockers
