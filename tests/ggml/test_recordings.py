@@ -216,7 +216,7 @@ def test_patches_in_place_touch_their_own_bytes_only() -> None:
 
 
 def test_in_one_arena_with_places_taken_over_a_second_run_reads_what_the_first_left() -> None:
-    # Places as ggml's allocator gives them, and what ggml leaves there; x and y are inputs, and only x is overwritten by sqr(x).
+    # Places are those of ggml's allocator, numbers those that ggml leaves; only the input x is overwritten, by sqr(x).
     ctx = Context()
     x, y = ctx.new_tensor("f32", 256, name="x"), ctx.new_tensor("f32", 256, name="y")
     a = ctx.sqr(x)
