@@ -102,11 +102,12 @@ def test_of_a_batch_the_entry_that_is_off_is_enough() -> None:
 
 def in_rows() -> Any:
     """Caches by head, turned into rows of three dimensions for Attention."""
+    heads: Feeds = {"q_num_heads": HEADS, "kv_num_heads": HEADS}
     nodes = [
         *each(SCATTER, "TensorScatter", axis=2),
         *each("present.0.{0} -> turned{0}", "Transpose", perm=[0, 2, 1, 3]),
         *each("turned{0} flat -> rows{0}", "Reshape"),
-        node("Attention", "q3 rowskey rowsvalue - - - nonpad_kv_seqlen", "y3", q_num_heads=HEADS, kv_num_heads=HEADS),
+        node("Attention", "q3 rowskey rowsvalue - - - nonpad_kv_seqlen", "y3", is_causal=1, **heads),
     ]
     return decoder(nodes, ROWS, controls=[f"{name} int64 batch" for name in BOTH.split()], opset=24)
 
