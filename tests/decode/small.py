@@ -52,6 +52,13 @@ def weights() -> Feeds:
     return {**arrays, "Wl": made(WIDTH, VOCABULARY) * 3, **constants}
 
 
+def projected(tokens: Sequence[int], weight: str) -> np.ndarray:
+    """Queries, keys or values of tokens at their places, ``(tokens, heads, size)``, straight from the weights."""
+    w = weights()
+    rows = (w["E"][list(tokens)] + w["P"][: len(tokens)]) @ w[weight]
+    return np.asarray(rows.reshape(len(tokens), HEADS, SIZE))
+
+
 def before() -> list[Any]:
     """Tokens to queries, keys and values: ``q3`` … as (batch, length, width) and ``q`` … by head."""
     nodes = [node("Gather", "E input_ids", "e"), node("Gather", "P cache_position", "p"), node("Add", "e p", "x")]
@@ -69,6 +76,10 @@ def after() -> list[Any]:
     return [node("MatMul", "y3 Wo", "o"), node("Add", "o x", "h"), node("MatMul", "h Wl", "logits")]
 
 
+BACK = [node("Transpose", "y", "yt", perm=[0, 2, 1, 3]), node("Reshape", "yt flat", "y3")]
+"""Results by head to those of ``after``."""
+
+
 def attend(key: str = "present.0.key", value: str = "present.0.value", bias: str = "bias") -> list[Any]:
     """Attention of plain ops, with a bias added to the scores."""
     return [
@@ -78,8 +89,7 @@ def attend(key: str = "present.0.key", value: str = "present.0.value", bias: str
         node("Add", f"scaled {bias}", "scores"),
         node("Softmax", "scores", "weights", axis=-1),
         node("MatMul", f"weights {value}", "y"),
-        node("Transpose", "y", "yt", perm=[0, 2, 1, 3]),
-        node("Reshape", "yt flat", "y3"),
+        *BACK,
     ]
 
 
@@ -101,19 +111,17 @@ def decoder(
     rows: str | int,
     *,
     controls: Sequence[str] = (),
-    cache_names: str = "past_key_values.0.{} present.0.{}",
     opset: int = 18,
     batch: str = "batch",
     **more: Any,
 ) -> onnx.ModelProto:
     """A model around the nodes that keep the cache."""
-    past, present = (cache_names.split()[i] for i in (0, 1))
     shape = f"{batch} {HEADS} {rows} {SIZE}"
     grown = f"{batch} {HEADS} {rows if isinstance(rows, int) else 'total'} {SIZE}"
     inputs = [f"input_ids int64 {batch} length", "cache_position int64 length", *controls]
-    inputs += [f"{past.format(kind)} float {shape}" for kind in ("key", "value")]
+    inputs += [f"{past} float {shape}" for past in NAMES]
     outputs = [f"logits float {batch} length {VOCABULARY}"]
-    outputs += [f"{present.format(kind)} float {grown}" for kind in ("key", "value")]
+    outputs += [f"{present} float {grown}" for present in NAMES.values()]
     return model([*before(), *middle, *after()], inputs, outputs, opset=opset, domains=[MS], **{**weights(), **more})
 
 
@@ -127,6 +135,14 @@ def each(text: str, op: str, **attributes: Any) -> list[Any]:
 
 
 NAMES = {f"past_key_values.0.{kind}": f"present.0.{kind}" for kind in ("key", "value")}
+
+
+def filled(rows: int, held: int | list[int] = 0) -> Feeds:
+    """Caches whose first rows hold ones, as many for each sequence, and the others nothing."""
+    row = np.arange(rows)[:, None] < np.reshape(held, (-1, 1, 1, 1))
+    return {name: np.broadcast_to(row, (len(row), HEADS, rows, SIZE)).astype(np.float32) for name in NAMES}
+
+
 CONCAT = "past_key_values.0.{0} {1} -> present.0.{0}"
 
 
@@ -180,15 +196,20 @@ def scatter_elements(bias: Sequence[Any] | None = None, attention: Sequence[Any]
     return _small(decoder(nodes, ROWS, column=np.array([1, 1, -1, 1]), **more), "static", ROWS)
 
 
-def tensor_scatter(mode: str = "linear", rows: int = ROWS, count: Sequence[Any] = ()) -> Small:
+COUNTED = "q present.0.key present.0.value - - - nonpad_kv_seqlen"
+
+
+def tensor_scatter(
+    mode: str = "linear",
+    rows: int = ROWS,
+    count: Sequence[Any] = (),
+    at: str = "write_indices",
+    outputs: str = "y",
+    **attributes: Any,
+) -> Small:
     """TensorScatter and Attention-24, whose count of valid rows is an input, or made by the nodes ``count``."""
-    nodes = each("past_key_values.0.{0} {1} write_indices -> present.0.{0}", "TensorScatter", axis=2, mode=mode)
-    nodes += [
-        *count,
-        node("Attention", "q present.0.key present.0.value - - - nonpad_kv_seqlen", "y", is_causal=1),
-        node("Transpose", "y", "yt", perm=[0, 2, 1, 3]),
-        node("Reshape", "yt flat", "y3"),
-    ]
+    nodes = each(f"past_key_values.0.{{0}} {{1}} {at} -> present.0.{{0}}", "TensorScatter", axis=2, mode=mode)
+    nodes += [*count, node("Attention", COUNTED, outputs, is_causal=1, **attributes), *BACK]
     given = ["write_indices int64 batch", *([] if count else ["nonpad_kv_seqlen int64 batch"])]
 
     def controls(past: int, new: int) -> Feeds:
@@ -204,33 +225,16 @@ def circular() -> Small:
 
 
 def attention() -> Small:
-    nodes = [
-        node(
-            "Attention",
-            "q k v - past_key_values.0.key past_key_values.0.value",
-            "y present.0.key present.0.value",
-            is_causal=1,
-        ),
-        node("Transpose", "y", "yt", perm=[0, 2, 1, 3]),
-        node("Reshape", "yt flat", "y3"),
-    ]
+    inputs = "q k v - past_key_values.0.key past_key_values.0.value"
+    nodes = [node("Attention", inputs, "y present.0.key present.0.value", is_causal=1), *BACK]
     return _small(decoder(nodes, "past", opset=24), "growing", 0)
 
 
 def grouped(rows: int = 0, **attributes: Any) -> Small:
     """GroupQueryAttention; the same graph takes a growing past and a buffer of full capacity."""
-    nodes = [
-        node(
-            "GroupQueryAttention",
-            "q3 k3 v3 past_key_values.0.key past_key_values.0.value seqlens_k total_sequence_length",
-            "y3 present.0.key present.0.value",
-            domain=MS,
-            name="attention",
-            num_heads=HEADS,
-            kv_num_heads=HEADS,
-            **attributes,
-        )
-    ]
+    inputs = "q3 k3 v3 past_key_values.0.key past_key_values.0.value seqlens_k total_sequence_length"
+    how: Feeds = {"domain": MS, "name": "attention", "num_heads": HEADS, "kv_num_heads": HEADS, **attributes}
+    nodes = [node("GroupQueryAttention", inputs, "y3 present.0.key present.0.value", **how)]
     given = ["seqlens_k int32 batch", "total_sequence_length int32 -"]
 
     def controls(past: int, new: int) -> Feeds:
@@ -253,17 +257,9 @@ def grouped_window() -> Small:
 
 
 def multi_head(shared: bool = False) -> Small:
-    more = " past_sequence_length" if shared else ""
-    nodes = [
-        node(
-            "MultiHeadAttention",
-            "q3 k3 v3 - - - past_key_values.0.key past_key_values.0.value" + more,
-            "y3 present.0.key present.0.value",
-            domain=MS,
-            num_heads=HEADS,
-            unidirectional=1,
-        )
-    ]
+    inputs = "q3 k3 v3 - - - past_key_values.0.key past_key_values.0.value" + shared * " past_sequence_length"
+    how: Feeds = {"domain": MS, "num_heads": HEADS, "unidirectional": 1}
+    nodes = [node("MultiHeadAttention", inputs, "y3 present.0.key present.0.value", **how)]
 
     def controls(past: int, new: int) -> Feeds:
         length = {"past_sequence_length": np.array([past], np.int32)} if shared else {}

@@ -13,23 +13,8 @@ from kvviz.audit.budget import figures_of, over, read_budget
 from kvviz.caches.cache_warnings import KINDS, CacheWarning, cache_warnings
 from kvviz.view.page_data.payload import decode as unpacked
 from kvviz.view.page_data.payload_cache_rows import cache_payload
-from tests.decode.small import (
-    DECODERS,
-    HEADS,
-    NAMES,
-    ROWS,
-    SIZE,
-    WINDOW,
-    Feeds,
-    Small,
-    attend,
-    decoder,
-    each,
-    positions,
-    scatter_elements,
-    small,
-    tensor_scatter,
-)
+from tests.decode import small as forms
+from tests.decode.small import DECODERS, NAMES, ROWS, WINDOW, Feeds, Small, filled, positions, small, tensor_scatter
 from tests.graph.build import MODELS, node
 
 PROMPT, COUNT = [3, 7, 1, 9], 6
@@ -71,16 +56,11 @@ def test_the_exported_models_have_no_warning_about_their_results(name: Path) -> 
 # Results that are wrong
 
 
-def unmasked() -> Small:
-    """A static cache whose attention sees all of its rows."""
-    return scatter_elements([], attend(bias="nothing"))
-
-
 def test_a_static_cache_without_a_mask_lets_attention_read_what_is_left_over() -> None:
-    left = {name: np.ones((1, HEADS, ROWS, SIZE), np.float32) for name in NAMES}
-    (empty,) = of_keys(decode(unmasked()), *WRONG)
+    unmasked, left = forms.scatter_elements([], forms.attend(bias="nothing")), filled(ROWS, ROWS)
+    (empty,) = of_keys(decode(unmasked), *WRONG)
     assert "rows 4 to 23 of 0.key (never written), because no mask hides them; mask the rows" in str(empty)
-    (full,) = of_keys(decode(unmasked(), inputs=left, donate=list(left)), *WRONG)
+    (full,) = of_keys(decode(unmasked, inputs=left, donate=list(left)), *WRONG)
     assert "rows 4 to 23 of 0.key (no live token)" in str(full)
     # Left over rows that a mask hides do no harm.
     masked = decode(small("scatter_elements"), inputs=left, donate=list(left))
@@ -98,8 +78,7 @@ def chunked(sizes: list[int], rows: int) -> Trace:
         ids = np.arange(past, past + size)[None] % 20
         chunks.append({"input_ids": ids, **one.controls(past, size)})
         past += size
-    states: Feeds = {name: np.zeros((1, HEADS, rows, SIZE), np.float32) for name in NAMES}
-    return kvviz.stream(kvviz.load(one.proto), chunks, states=states)
+    return kvviz.stream(kvviz.load(one.proto), chunks, states=filled(rows))
 
 
 def test_writing_round_and_round_over_rows_in_the_window_is_told() -> None:
@@ -124,17 +103,7 @@ def test_writing_round_and_round_over_rows_in_the_window_is_told() -> None:
 
 
 def test_writing_over_a_live_row_of_a_linear_cache_is_told() -> None:
-    stuck = [node("Mul", "write_indices zero", "at")]
-    nodes = [
-        *stuck,
-        *each("past_key_values.0.{0} {1} at -> present.0.{0}", "TensorScatter", axis=2),
-        *AFTER,
-        node("Attention", "q present.0.key present.0.value - - - nonpad_kv_seqlen", "y", is_causal=1),
-        node("Transpose", "y", "yt", perm=[0, 2, 1, 3]),
-        node("Reshape", "yt flat", "y3"),
-    ]
-    proto = decoder(nodes, ROWS, controls=["write_indices int64 batch"], opset=24)
-    trace = decode(Small(proto, "static", NAMES, ROWS, positions))
+    trace = decode(tensor_scatter(count=[node("Mul", "write_indices zero", "at"), *AFTER], at="at"))
     (warning,) = of_keys(trace, "live rows overwritten")
     assert (warning.run, warning.runs) == (1, COUNT - 1)
     assert "0.key got row 0, over 1 token that attention still reads, because of 'at'" in str(warning)
@@ -145,10 +114,7 @@ def test_writing_over_a_live_row_of_a_linear_cache_is_told() -> None:
 
 
 def test_a_capacity_given_as_the_length_of_the_past_makes_the_cache_grow() -> None:
-    one = small("grouped")
-    full: Feeds = {name: np.zeros((1, HEADS, ROWS, SIZE), np.float32) for name in NAMES}
-    for name in NAMES:
-        full[name][:, :, :4] = 1
+    one, full = small("grouped"), filled(ROWS, 4)
     feeds = {"input_ids": np.array([[5]]), **one.controls(4, 1), **full}
     right = kvviz.run(kvviz.load(one.proto), {**feeds, **{n: full[n].copy() for n in NAMES}}, donate=list(NAMES))
     assert not cache_warnings(right)
@@ -175,9 +141,8 @@ def test_a_reserve_that_the_first_run_throws_away_is_told_with_the_way_to_keep_i
     wrong = decode(small("merged"), kv_capacity=ROWS)
     (warning,) = of_keys(wrong, "reserve thrown away")
     assert (warning.run, warning.runs) == (0, 1)
-    assert "with room for 24 rows of 0.key was thrown away, because the branch that ran makes the cache anew" in str(
-        warning
-    )
+    said = "with room for 24 rows of 0.key was thrown away, because the branch that ran makes the cache anew"
+    assert said in str(warning)
     right = decode(small("merged"), kv_capacity=ROWS, growth="after")
     assert not of_keys(right, "reserve thrown away", "past copied")
     # The advice is the one that helps.
@@ -206,15 +171,13 @@ def test_past_and_present_alive_at_once_are_told_with_the_cause(
 
 
 def test_a_borrowed_cache_is_copied_until_it_is_given_away_with_room() -> None:
-    one = small("concat")
-    past: Feeds = {name: np.ones((1, HEADS, 4, SIZE), np.float32) for name in NAMES}
     feeds: Feeds = {"input_ids": np.array([[5]]), **positions(4, 1)}
-    graph = kvviz.load(one.proto)
-    (both,) = of_keys(kvviz.run(graph, {**feeds, **past}), *WASTE)
+    graph = kvviz.load(small("concat").proto)
+    (both,) = of_keys(kvviz.run(graph, {**feeds, **filled(4, 4)}), *WASTE)
     assert "it belongs to the caller, who did not donate it, and its buffer has no room reserved" in str(both)
     assert "donate 'past_key_values.0.key', and reserve room" in str(both)
     # A part of a larger buffer has no room.
-    part = {name: np.ones((1, HEADS, 8, SIZE), np.float32)[:, :, :4] for name in NAMES}
+    part = {name: array[:, :, :4] for name, array in filled(8, 8).items()}
     trace = kvviz.run(graph, {**feeds, **part}, donate=list(NAMES))
     assert [w.kind for w in of_keys(trace, *WASTE)] == ["past copied"]
     messages = {b.message for step in trace.steps if step.op_type == "Concat" for b in step.decision.blockers}

@@ -94,14 +94,10 @@ def test_a_row_of_a_batch_that_has_stopped_grows_no_more() -> None:
     assert trace.words is not None and len(trace.words) == len(TOKENS) + 3
 
 
-def fed(graph: Graph, prompt: Any, **options: Any) -> list[dict[str, np.ndarray]]:
-    session = Watched(graph, prompt, max_new_tokens=3, **options)
-    session.run_to_end()
-    return session.fed
-
-
 def test_masks_and_positions_count_real_tokens_only() -> None:
-    first, second, third = fed(form(), [[5, 6, 7], [8]])
+    session = Watched(form(), [[5, 6, 7], [8]], max_new_tokens=3)
+    session.run_to_end()
+    first, second, third = session.fed
     assert first["input_ids"].tolist() == [[5, 6, 7], [0, 0, 8]]
     assert first["attention_mask"].tolist() == [[1, 1, 1], [0, 0, 1]]
     assert first["position_ids"].tolist() == [[0, 1, 2], [0, 0, 0]]
@@ -137,16 +133,8 @@ FIVE = TOKENS[:5]
 
 
 def capacities(trace: Trace) -> list[int]:
-    """Rows of the block that each run finds its first cache in."""
-    cache = trace.caches[0]
-    found = []
-    for frame in trace.log.frames:
-        for bound in frame.bindings if frame.parent is None else ():
-            if bound.name == cache.input:
-                shape = [n for axis, n in enumerate(bound.shape or ()) if axis != cache.axis]
-                row = int(np.prod(shape)) * np.dtype(bound.dtype).itemsize
-                found.append(trace.storages[bound.storage].capacity // row)
-    return found
+    """Rows of the block that each run leaves its first cache in."""
+    return [run.capacity for run in trace.caches[0].runs]
 
 
 def test_what_the_caller_moves_is_counted_apart_from_what_kernels_copy() -> None:
@@ -162,9 +150,9 @@ def test_what_the_caller_moves_is_counted_apart_from_what_kernels_copy() -> None
 
 
 def test_the_policy_says_how_caches_grow_unless_the_caller_does() -> None:
-    assert capacities(decode(FIVE, 2, policy="rten")) == [1, 10]
+    assert capacities(decode(FIVE, 2, policy="rten")) == [5, 10]
     assert capacities(decode(FIVE, 2, policy="rten", growth="start", kv_capacity=8)) == [8, 8]
-    assert capacities(decode(FIVE, 2)) == [0, 5]
+    assert capacities(decode(FIVE, 2)) == [5, 6]
     with pytest.raises(InputError, match="growth must be 'start' or 'after', not 'never'"):
         decode(FIVE, 2, growth="never")
     # A capacity that is too small is an error only at the start.

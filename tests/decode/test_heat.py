@@ -8,34 +8,10 @@ import pytest
 
 import kvviz
 from kvviz import Trace
-from kvviz.caches.cache_heat import (
-    OUTSIDE,
-    READ,
-    RESERVED,
-    STALE,
-    VALID,
-    WRAPPED,
-    WRITTEN,
-    Heat,
-    attention,
-    heat,
-)
+from kvviz.caches.cache_heat import OUTSIDE, READ, RESERVED, STALE, VALID, WRAPPED, WRITTEN, Heat, attention, heat
 from kvviz.errors import ReplayError
-from tests.decode.small import (
-    DECODERS,
-    HEADS,
-    NAMES,
-    ROWS,
-    WIDTH,
-    WINDOW,
-    Small,
-    decoder,
-    each,
-    grouped,
-    small,
-    weights,
-)
-from tests.graph.build import node, value
+from tests.decode.small import DECODERS, HEADS, ROWS, SIZE, WINDOW, Small, grouped, projected, small, tensor_scatter
+from tests.graph.build import MODELS, value
 
 PROMPT, COUNT = [3, 7, 1, 9], 9
 TOTAL = len(PROMPT) + COUNT - 1
@@ -92,7 +68,7 @@ def test_the_states_say_what_the_meter_counts(name: str, tmp_path: Path) -> None
 
 
 def test_a_state_has_no_rows_to_show() -> None:
-    graph = kvviz.load(Path(__file__).parents[2] / "assets" / "models" / "o08_silero_vad_sequence" / "model.onnx")
+    graph = kvviz.load(MODELS / "o08_silero_vad_sequence" / "model.onnx")
     trace = kvviz.stream(graph, [{"input": np.zeros((4, 576), np.float32)}])
     assert all(heat(trace, cache, 0) is None for cache in trace.caches)
 
@@ -102,12 +78,9 @@ def test_a_state_has_no_rows_to_show() -> None:
 
 def expected(tokens: list[int], query: int, seen: range) -> np.ndarray:
     """Probabilities of one query by head, straight from the weights."""
-    w = weights()
-    x = w["E"][tokens] + w["P"][: len(tokens)]
-    q, k = (np.reshape(x @ w[name], (len(tokens), HEADS, WIDTH // HEADS)) for name in ("Wq", "Wk"))
-    scores = np.einsum("hs,thas->ht", q[query], k[:, :, None]) * w["scale"]
-    hidden = [t not in seen for t in range(len(tokens))]
-    scores[:, hidden] = -np.inf
+    q, k = (projected(tokens, name) for name in ("Wq", "Wk"))
+    scores = np.einsum("hs,ths->ht", q[query], k) * SIZE**-0.5
+    scores[:, [t not in seen for t in range(len(tokens))]] = -np.inf
     scores = np.exp(scores - scores.max(axis=1, keepdims=True))
     return np.asarray(scores / scores.sum(axis=1, keepdims=True))
 
@@ -138,32 +111,12 @@ def test_any_query_of_a_prompt_may_be_asked_for() -> None:
     assert attention(trace, trace.caches[0], 0, len(PROMPT)) is None
 
 
-def scored(mode: int, softcap: float = 0.0) -> Small:
-    """TensorScatter and an Attention that gives its scores, at one of four stages."""
-    nodes = [
-        *each("past_key_values.0.{0} {1} write_indices -> present.0.{0}", "TensorScatter", axis=2),
-        node(
-            "Attention",
-            "q present.0.key present.0.value - - - nonpad_kv_seqlen",
-            "y - - qk",
-            is_causal=1,
-            qk_matmul_output_mode=mode,
-            softcap=softcap,
-        ),
-        node("Transpose", "y", "yt", perm=[0, 2, 1, 3]),
-        node("Reshape", "yt flat", "y3"),
-    ]
-    one = small("tensor_scatter")
-    controls = ["write_indices int64 batch", "nonpad_kv_seqlen int64 batch"]
-    proto = decoder(nodes, ROWS, controls=controls, opset=24)
-    # A value that nobody takes is gone before it can be read.
-    proto.graph.output.append(value(f"qk float batch {HEADS} length {ROWS}"))
-    return Small(proto, "static", NAMES, ROWS, one.controls)
-
-
 @pytest.mark.parametrize("mode", [0, 1, 2, 3])
 def test_scores_of_attention_become_probabilities_from_every_stage(mode: int) -> None:
-    trace = decode(scored(mode))
+    one = tensor_scatter(outputs="y - - qk", qk_matmul_output_mode=mode)
+    # A value that nobody takes is gone before it can be read.
+    one.proto.graph.output.append(value(f"qk float batch {HEADS} length {ROWS}"))
+    trace = decode(one)
     want = expected((PROMPT + trace.tokens)[: len(PROMPT) + 3], len(PROMPT) + 2, range(len(PROMPT) + 3))
     found = attention(trace, trace.caches[0], 3)
     assert found is not None

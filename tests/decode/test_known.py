@@ -1,18 +1,19 @@
 """What is computed again from the control inputs alone is what the run had."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import pytest
 
 import kvviz
+from kvviz.caches.cache_heat import known_of
 from kvviz.caches.control_values import Known
 from kvviz.caches.path_search import way_of
 from kvviz.caches.visible_rows import sight_of
 from kvviz.decode.token_loop import DecodeSession
 from kvviz.trace.index.frame_values import RunFrames
-from tests.graph.build import MODELS, graph, model, node
+from tests.engine.graphs import graph_of
+from tests.graph.build import MODELS, model, node
 
 NAMES = [
     "o01_optimum_llama",
@@ -49,18 +50,12 @@ def values_of(session: DecodeSession) -> Iterator[tuple[int, str, np.ndarray]]:
                 yield len(session.log) - 1, name, np.array(value)
 
 
-def known_of(trace: Any, run: int) -> Known:
-    caches = {cache.input for cache in trace.caches}
-    kept = trace.replayer.runs[run].kept.values
-    return Known(trace, RunFrames(trace, run), {name: kept[name] for name in kept if name not in caches})
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_values_that_are_known_are_those_of_the_run_and_tell_the_masks_of_all_caches(name: str) -> None:
     session = session_of(name)
     seen = list(values_of(session))
     trace, rows = session.trace, session.log
-    known = [known_of(trace, run) for run in range(2)]
+    known = [known_of(trace, RunFrames(trace, run)) for run in range(2)]
     found = unknown = 0
     for step, output, want in seen:
         one = known[trace.log.frames[rows[step].frame].run]
@@ -92,21 +87,13 @@ def test_values_that_are_known_are_those_of_the_run_and_tell_the_masks_of_all_ca
 
 
 def test_a_loops_counter_and_what_follows_from_it_are_known_at_every_turn() -> None:
-    body = graph(
-        [
-            node("Identity", "go", "go2"),
-            node("Add", "i base", "place"),
-            node("Add", "count two", "count2"),
-            node("Neg", "x", "x2"),
-        ],
-        ["i int64 -", "go bool -", "count int64 -", "x float 2"],
-        ["go2", "count2", "x2", "place"],
-    )
-    nodes = [node("Loop", "trips - start data", "last data2 places", body=body)]
-    inputs = ["trips int64 -", "start int64 -", "base int64 -", "data float 2"]
-    proto = model(nodes, inputs, ["last int64 -", "data2 float 2", "places int64 n"], two=np.int64(2))
+    text = """g (int64 trips, int64 start, int64 base, float[2] data) => (int64 last, float[2] data2, int64[n] places)
+        <int64 two = {2}> {
+        last, data2, places = Loop (trips, , start, data) <body = b (int64 i, bool go, int64 count, float[2] x)
+            => (bool go2, int64 count2, float[2] x2, int64 place) {
+            go2 = Identity (go)  place = Add (i, base)  count2 = Add (count, two)  x2 = Neg (x) }> }"""
     feeds = {"trips": np.array(4), "start": np.array(10), "base": np.array(7), "data": np.ones(2, np.float32)}
-    trace = kvviz.run(kvviz.load(proto), feeds)
+    trace = kvviz.run(graph_of(text), feeds)
     known = Known(trace, RunFrames(trace, 0), {name: feeds[name] for name in feeds if name != "data"})
     turns = known.frames.bodies(0, trace.graph.nodes[0])
     assert [known.value(turn, "place") for turn in turns] == [7, 8, 9, 10]

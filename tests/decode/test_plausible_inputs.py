@@ -9,9 +9,8 @@ import pytest
 import kvviz
 from kvviz.errors import InputError
 from tests.decode.small import small
-from tests.graph.build import graph, model, node, run_in_onnxruntime
-
-ROWS: Any = np.ones((3, 2), np.float32)
+from tests.engine.graphs import proto_of
+from tests.graph.build import model, node, run_in_onnxruntime
 
 
 def taken(proto: onnx.ModelProto, dims: dict[str, int] | None = None, **given: Any) -> dict[str, Any]:
@@ -26,43 +25,23 @@ def taken(proto: onnx.ModelProto, dims: dict[str, int] | None = None, **given: A
 
 # -- numbers that are looked up ---------------------------------------------------------------------------------------
 
+ROWS = "float[3,2] rows = {1, 1, 1, 1, 1, 1}, float[2,3] wide = {1, 1, 1, 1, 1, 1}, float[2] offon = {0, 1}"
 LOOK_UPS = {
-    "directly": [node("Gather", "rows ids", "y")],
-    "on the last axis": [node("Gather", "wide ids", "y", axis=1)],
-    "cast and reshaped": [
-        node("Cast", "ids", "c", to=6),
-        node("Unsqueeze", "c zero", "u"),
-        node("Gather", "rows u", "y"),
-    ],
-    "one more": [node("Add", "ids one", "more"), node("Gather", "rows more", "y")],
-    "one less": [node("Sub", "ids one", "less"), node("Add", "less one", "same"), node("Gather", "rows same", "y")],
-    "in a branch": [
-        node(
-            "If",
-            "yes",
-            "y",
-            then_branch=graph([node("Gather", "rows ids", "t")], [], ["t"]),
-            else_branch=graph([node("Gather", "rows ids", "e")], [], ["e"]),
-        )
-    ],
-    "as one of many": [node("OneHot", "ids three offon", "y")],
+    "directly": "y = Gather (rows, ids)",
+    "on the last axis": "y = Gather <axis = 1> (wide, ids)",
+    "cast and reshaped": "c = Cast <to = 6> (ids)  u = Unsqueeze (c, zero)  y = Gather (rows, u)",
+    "one more": "more = Add (ids, one)  y = Gather (rows, more)",
+    "one less": "less = Sub (ids, one)  same = Add (less, one)  y = Gather (rows, same)",
+    "in a branch": """y = If (yes) <then_branch = a () => (float[] t) { t = Gather (rows, ids) },
+        else_branch = b () => (float[] e) { e = Gather (rows, ids) }>""",
+    "as one of many": "y = OneHot (ids, three, offon)",
 }
 
 
 @pytest.mark.parametrize("how", LOOK_UPS)
 def test_numbers_stay_within_what_they_are_looked_up_in(how: str) -> None:
-    constants = {"one": np.int64(1), "zero": np.array([0]), "three": np.int64(3), "yes": np.array(True)}
-    proto = model(
-        LOOK_UPS[how],
-        ["ids int64 length"],
-        ["y float"],
-        rows=ROWS,
-        wide=ROWS.T.copy(),
-        offon=np.array([0, 1], np.float32),
-        **constants,
-    )
-    for value in proto.graph.output:
-        value.type.tensor_type.elem_type = 1
+    constants = f"{ROWS}, int64 one = {{1}}, int64[1] zero = {{0}}, int64 three = {{3}}, bool yes = {{1}}"
+    proto = proto_of(f"g (int64[length] ids) => (float[] y) <{constants}> {{ {LOOK_UPS[how]} }}")
     ids = kvviz.inputs(kvviz.load(proto), {"length": 64})["ids"]
     kvviz.run(kvviz.load(proto), {"ids": ids})
     run_in_onnxruntime(proto, ids=ids)
@@ -99,48 +78,41 @@ def test_masks_positions_segments_and_lengths_mean_what_they_are_called() -> Non
 # -- lengths ----------------------------------------------------------------------------------------------------------
 
 
-def kernel(*shape: int) -> np.ndarray:
-    return np.full(shape, 0.1, np.float32)
+def windowed(inputs: str, body: str, **constants: Any) -> onnx.ModelProto:
+    """A model of ``y``; constants are arrays, or the shapes of kernels."""
+    proto = proto_of(f"g ({inputs}) => (float[] y) {{ {body} }}")
+    for name, value in constants.items():
+        array = np.full(value, 0.1, np.float32) if isinstance(value, tuple) else np.array(value)
+        proto.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+    return proto
 
 
-WINDOWS: dict[str, Any] = {
-    "a long kernel": model(
-        [node("Conv", "x w", "y", strides=[5])], ["x float batch 1 samples"], ["y float batch 2 m"], w=kernel(2, 1, 40)
+SOUND, IMAGE = "float[batch,1,samples] x", "float[?,3,?,?] x"
+WINDOWS = {
+    "a long kernel": windowed(SOUND, "y = Conv <strides = [5]> (x, w)", w=(2, 1, 40)),
+    "halved five times": windowed(
+        IMAGE,
+        """a = Conv <strides = [8, 8]> (x, w)  b = Conv <strides = [4, 4]> (a, v)
+        y = MaxPool <kernel_shape = [3, 3]> (b)""",
+        w=(2, 3, 8, 8),
+        v=(2, 2, 4, 4),
     ),
-    "halved five times": model(
-        [
-            node("Conv", "x w", "a", strides=[8, 8]),
-            node("Conv", "a v", "b", strides=[4, 4]),
-            node("MaxPool", "b", "y", kernel_shape=[3, 3]),
-        ],
-        ["x float ? 3 ? ?"],
-        ["y float ? 2 ? ?"],
-        w=kernel(2, 3, 8, 8),
-        v=kernel(2, 2, 4, 4),
+    "a size that a table fixes": windowed(
+        "float[N,1,H,W] x",
+        "a = Conv <strides = [16, 16]> (x, w)  f = Flatten (a)  y = MatMul (f, t)",
+        w=(1, 1, 16, 16),
+        t=(196, 2),
     ),
-    "a size that a table fixes": model(
-        [node("Conv", "x w", "a", strides=[16, 16]), node("Flatten", "a", "f"), node("MatMul", "f t", "y")],
-        ["x float N 1 H W"],
-        ["y float N 2"],
-        w=kernel(1, 1, 16, 16),
-        t=kernel(196, 2),
+    "a reflected edge": windowed(
+        SOUND, 'p = Pad <mode = "reflect"> (x, pads)  y = Conv (p, w)', pads=[0, 0, 20, 0, 0, 20], w=(1, 1, 3)
     ),
-    "a reflected edge": model(
-        [node("Pad", "x pads", "p", mode="reflect"), node("Conv", "p w", "y")],
-        ["x float batch 1 samples"],
-        ["y float batch 1 m"],
-        pads=np.array([0, 0, 20, 0, 0, 20]),
-        w=kernel(1, 1, 3),
-    ),
-    "halved and doubled again": model(
-        [node("Conv", "x w", "c", strides=[2, 2], pads=[1, 1, 1, 1]), node("Resize", "c none scales", "y")],
-        ["x float ? 3 ? ?"],
-        ["y float ? 1 ? ?"],
-        w=kernel(1, 3, 3, 3),
-        none=np.zeros(0, np.float32),
+    "halved and doubled again": windowed(
+        IMAGE,
+        "c = Conv <strides = [2, 2], pads = [1, 1, 1, 1]> (x, w)  y = Resize (c, , scales)",
+        w=(1, 3, 3, 3),
         scales=np.array([1, 1, 2, 2], np.float32),
     ),
-    "nothing that asks for more": model([node("Identity", "x", "y")], ["x float ? 3 ? ?"], ["y float ? 3 ? ?"]),
+    "nothing that asks for more": windowed(IMAGE, "y = Identity (x)"),
 }
 EXPECTED = {
     "a size that a table fixes": (1, 1, 224, 224),
@@ -156,23 +128,16 @@ def test_lengths_grow_until_every_window_fits(name: str) -> None:
 
 
 def test_a_state_beside_a_signal_has_its_batch_anywhere() -> None:
-    nodes = [
-        node("Unsqueeze", "x one", "u"),
-        node("Conv", "u w", "c", strides=[8]),
-        node("ReduceMean", "c", "m", keepdims=0),
-        node("Add", "h m", "y"),
-        node("Squeeze", "h zero", "s"),
-        node("Concat", "s x", "z", axis=1),
-    ]
-    weights: dict[str, Any] = {"w": kernel(1, 1, 20), "one": np.array([1]), "zero": np.array([0])}
-    made = taken(model(nodes, ["x float ? ?", "h float 1 ? 3"], ["y float 1 ? 3", "z float ? ?"], **weights))
+    body = """u = Unsqueeze (x, one)  c = Conv <strides = [8]> (u, w)  m = ReduceMean <keepdims = 0> (c)
+        s = Squeeze (h, zero)  z = Concat <axis = 1> (s, x)  n = ReduceMean <keepdims = 0> (z)
+        k = Add (m, n)  y = Add (h, k)"""
+    made = taken(windowed("float[?,?] x, float[1,?,3] h", body, w=(1, 1, 20), one=[1], zero=[0]))
     assert made["h"].shape == (1, 1, 3)
     assert made["x"].shape[0] == 1 and made["x"].shape[1] >= 20
 
 
 def test_a_graph_that_no_length_fits_gives_the_first_lengths() -> None:
-    nodes = [node("Conv", "x w", "c"), node("MatMul", "c t", "y")]
-    proto = model(nodes, ["x float batch 1 n"], ["y float batch 1 2"], w=kernel(1, 1, 3), t=kernel(5, 2))
+    proto = windowed("float[batch,1,n] x", "c = Conv (x, w)  y = MatMul (c, t)", w=(1, 1, 3), t=(5, 2))
     assert kvviz.inputs(kvviz.load(proto))["x"].shape == (1, 1, 4)
 
 
@@ -213,18 +178,12 @@ def with_logits(shape: str) -> onnx.ModelProto:
 
 @pytest.mark.parametrize("shape", ["last", "flat", "one"])
 def test_a_decode_reads_logits_without_a_length(shape: str) -> None:
-    expected = kvviz.decode(kvviz.load(small("concat").proto), [3, 1, 4], 6)
-    trace = kvviz.decode(kvviz.load(with_logits(shape)), [3, 1, 4], 6)
-    assert trace.tokens == expected.tokens
-    for got, wanted in zip(trace.logits, expected.logits):
-        np.testing.assert_array_equal(got, wanted)
-
-
-def test_logits_of_a_batch_without_a_length_are_those_of_the_last_tokens() -> None:
-    prompts = [[3, 1, 4], [1, 5, 9]]
-    expected = kvviz.decode(kvviz.load(small("concat").proto), prompts, 6)
-    for shape in ("last", "flat"):
-        assert kvviz.decode(kvviz.load(with_logits(shape)), prompts, 6).batch_tokens == expected.batch_tokens
+    graph, usual = kvviz.load(with_logits(shape)), kvviz.load(small("concat").proto)
+    for prompt in ([3, 1, 4], [[3, 1, 4], [1, 5, 9]]) if shape != "one" else ([3, 1, 4],):
+        expected, trace = (kvviz.decode(one, prompt, 6) for one in (usual, graph))
+        assert trace.batch_tokens == expected.batch_tokens
+        for got, wanted in zip(trace.logits, expected.logits):
+            np.testing.assert_array_equal(got, wanted)
 
 
 def test_logits_that_tell_no_next_token_are_one_clear_error() -> None:

@@ -41,6 +41,10 @@ def test_lengths_that_contradict_each_other_are_refused() -> None:
         kvviz.inputs(kvviz.load(LLAMA), {**told, mask: 9})
 
 
+def identity(declared: str) -> Graph:
+    return kvviz.load(model([node("Identity", "x", "y")], [f"x {declared}"], [f"y {declared}"]))
+
+
 def of_length(dim: str, *more: str) -> Graph:
     """A graph whose input ``x`` has this length, and 3 columns."""
     proto = model([node("Identity", "x", "o")], ["x float n 3", *more], ["o float ? 3"])
@@ -104,18 +108,28 @@ def test_a_dimension_that_is_a_sum_or_product_asks_for_its_names_and_a_hyphen_is
 
 
 def test_a_length_that_a_given_input_has_cannot_be_another() -> None:
-    graph = kvviz.load(model([node("Identity", "x", "o")], ["x float n"], ["o float n"]))
+    graph = identity("float n")
     given = {"x": np.ones(5, np.float32)}
     assert kvviz.inputs(graph, {"n": 5}, given)["x"] is given["x"]
     with pytest.raises(InputError, match="dimension 'n' is 5 in axis 0 of the given input 'x', not 6"):
         kvviz.inputs(graph, {"n": 6}, given)
 
 
-def test_a_decode_takes_lengths_of_what_it_was_given() -> None:
+def test_a_decode_takes_lengths_of_what_it_was_given_and_refuses_those_that_it_counts_itself() -> None:
     graph = kvviz.load(MODELS / "o03_optimum1_merged_whisper" / "model.onnx")
     given = {"encoder_hidden_states": np.zeros((1, 6, 32), np.float32)}
     made = Maker(graph, {"encoder_sequence_length": 12}, given, decoding=True).make()
     assert made["encoder_hidden_states"].shape == (1, 6, 32)
+    graph = kvviz.load(LLAMA)
+    assert Maker(graph, {"batch_size": 1}, {}, decoding=True).make() == {}
+    for name, length, why in (
+        ("batch_size", 2, "a decode has one sequence, so dimension 'batch_size' is 1, not 2"),
+        ("input_ids.0", 2, r"dimension 'input_ids\.0' is 1, not 2"),
+        ("sequence_length", 3, "'sequence_length' follows from the prompt"),
+        ("past_sequence_length", 3, "'past_sequence_length' follows from the prompt"),
+    ):
+        with pytest.raises(InputError, match=why):
+            Maker(graph, {name: length}, {}, decoding=True)
 
 
 def test_an_interrupt_while_lengths_are_tried_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,22 +146,6 @@ def test_an_interrupt_while_lengths_are_tried_is_one(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize(
-    ("told", "why"),
-    [
-        ({"batch_size": 2}, "a decode has one sequence, so dimension 'batch_size' is 1, not 2"),
-        ({"input_ids.0": 2}, r"dimension 'input_ids\.0' is 1, not 2"),
-        ({"sequence_length": 3}, "'sequence_length' follows from the prompt"),
-        ({"past_sequence_length": 3}, "'past_sequence_length' follows from the prompt"),
-    ],
-)
-def test_a_decode_refuses_lengths_that_it_counts_itself(told: dict[str, int], why: str) -> None:
-    graph = kvviz.load(LLAMA)
-    assert Maker(graph, {"batch_size": 1}, {}, decoding=True).make() == {}
-    with pytest.raises(InputError, match=why):
-        Maker(graph, told, {}, decoding=True)
-
-
-@pytest.mark.parametrize(
     ("declared", "dims", "expected"),
     [
         ("float n 3", {"n": 2}, (2, 3)),
@@ -158,10 +156,8 @@ def test_a_decode_refuses_lengths_that_it_counts_itself(told: dict[str, int], wh
         ("string n", {"n": 2}, (2,)),
     ],
 )
-def test_an_input_is_made_in_its_declared_type_and_shape(
-    declared: str, dims: dict[str, int], expected: tuple[int, ...]
-) -> None:
-    graph = kvviz.load(model([node("Identity", "x", "y")], [f"x {declared}"], [f"y {declared}"]))
+def test_an_input_is_made_in_its_declared_type_and_shape(declared: str, dims: dict[str, int], expected: Any) -> None:
+    graph = identity(declared)
     made = Maker(graph, dims, {}).make()["x"]
     assert (made.shape, made.dtype) == (expected, graph.inputs[0].dtype)
 
@@ -175,7 +171,5 @@ def test_an_input_that_cannot_be_made_is_named() -> None:
 
 @pytest.mark.parametrize("kind", ["float", "int64", "string"])
 def test_an_input_of_more_axes_than_numpy_has_is_refused(kind: str) -> None:
-    declared = f"{kind} {' '.join(['n'] * 100)}"
-    graph = kvviz.load(model([node("Identity", "x", "y")], [f"x {declared}"], [f"y {declared}"]))
     with pytest.raises(InputError, match="input 'x' has 100 dimensions, but an array of NumPy has at most"):
-        kvviz.inputs(graph, {"n": 1})
+        kvviz.inputs(identity(f"{kind} {' '.join(['n'] * 100)}"), {"n": 1})

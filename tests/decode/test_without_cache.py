@@ -90,12 +90,6 @@ def test_a_decode_without_a_cache_can_be_stepped_saved_and_repeated(tmp_path: Pa
 # A sequence of a fixed length
 
 
-@pytest.mark.parametrize("count", [1, 4])
-def test_scores_of_a_fixed_length_are_those_of_the_last_real_token(count: int) -> None:
-    trace = kvviz.decode(kvviz.load(qwen(6)), [5, 17, 33], count, progress=False)
-    assert trace.tokens == whole(qwen(), [5, 17, 33], count)
-
-
 def test_padding_is_masked_where_there_is_a_mask() -> None:
     # given attention in both directions, so that padding would be seen
     hide = [
@@ -112,16 +106,13 @@ def test_padding_is_masked_where_there_is_a_mask() -> None:
     assert trace.tokens == whole(plain(), PROMPT, 5)
 
 
-@pytest.mark.parametrize(
-    ("prompt", "count", "why"),
-    [
-        ([5, 17, 33], 5, "takes 6 tokens, .* need 7; ask for at most 4 new tokens, or pass cache='window'"),
-        ([5] * 7, 1, "takes 6 tokens, .* need 7; give a shorter prompt"),
-    ],
-)
-def test_more_tokens_than_fit_are_refused_before_anything_runs(prompt: list[int], count: int, why: str) -> None:
-    with pytest.raises(InputError, match=f"input 'input_ids' {why}"):
-        kvviz.decode(kvviz.load(qwen(6)), prompt, count)
+def test_tokens_that_fit_are_scored_at_their_last_place_and_more_refused() -> None:
+    graph, fits, cure = kvviz.load(qwen(6)), [5, 17, 33], "ask for at most 4 new tokens, or pass cache='window'"
+    for count in (1, 4):
+        assert kvviz.decode(graph, fits, count, progress=False).tokens == whole(qwen(), fits, count)
+    for prompt, count, advice in ((fits, 5, cure), ([5] * 7, 1, "give a shorter prompt")):
+        with pytest.raises(InputError, match=f"input 'input_ids' takes 6 tokens, .* need 7; {advice}"):
+            kvviz.decode(graph, prompt, count)
 
 
 @pytest.mark.parametrize("prompt", [[5, 17, 33], [9, 8, 7, 6, 5, 4, 3, 2]])
@@ -162,21 +153,17 @@ def test_a_graph_of_one_token_a_run_reads_a_prompt_token_by_token(name: str) -> 
     assert all(len(cache.runs) == len(trace.runs) for cache in trace.caches)
 
 
-@pytest.mark.parametrize(
-    ("prompt", "count", "why"),
-    [
-        ([3, 7, 1], 1, "takes 2 tokens a run, but a decode feeds it a prompt of 3"),
-        ([3, 7], 2, "takes 2 tokens a run"),
-        ([[3, 7, 1, 4], [3, 7]], 1, None),
-    ],
-)
-def test_a_graph_with_a_cache_and_several_tokens_a_run_reads_a_prompt_that_they_divide(
-    prompt: Any, count: int, why: str | None
-) -> None:
+def test_a_graph_with_a_cache_and_several_tokens_a_run_reads_a_prompt_that_they_divide() -> None:
     graph = kvviz.load(fixed(small("concat").proto, 2, ["length"]))
     assert kvviz.decode(graph, PROMPT, 1, progress=False).tokens == answer("concat")[0][:1]
-    with pytest.raises(InputError, match=why or "padding"):
-        kvviz.decode(graph, prompt, count)
+    refused: list[tuple[Any, int, str]] = [
+        ([3, 7, 1], 1, "takes 2 tokens a run, but a decode feeds it a prompt of 3"),
+        ([3, 7], 2, "takes 2 tokens a run"),
+        ([[3, 7, 1, 4], [3, 7]], 1, "padding"),
+    ]
+    for prompt, count, why in refused:
+        with pytest.raises(InputError, match=why):
+            kvviz.decode(graph, prompt, count)
 
 
 # What a cache would leave
@@ -208,11 +195,10 @@ def test_what_is_computed_again_without_a_cache_is_said_by_every_report(
         assert not kvviz.cache_warnings(trace)
 
 
-def test_sequences_of_a_batch_are_counted_together() -> None:
+def test_sequences_of_a_batch_are_counted_together_and_runs_with_a_cache_not_at_all() -> None:
     trace = kvviz.decode(kvviz.load(plain()), [[5, 17, 3], [2]], 7, progress=False)
     # of both sequences: 3, 4, … 9 tokens, and with a cache 3 and then 1 a run
     assert str(kvviz.explain(trace).caches[0]).endswith("again, 84 in 7 runs; a cache would leave 18")
-    # Nothing of it is said of runs with a cache, and of single ones.
     once = kvviz.run(kvviz.load(qwen()), {"input_ids": np.array([[5, 17, 33]])})
     kept = kvviz.decode(kvviz.load(small("concat").proto), PROMPT, 3, progress=False)
     assert all("no cache:" not in repr(kvviz.explain(trace)) for trace in (once, kept))

@@ -2,6 +2,7 @@
 
 import signal
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,18 +20,20 @@ NBYTES = 4 * 8 * 4
 PROGRAMS = {"double": double(SHAPE), "chain": chain(SHAPE)}
 
 
+@dataclass(eq=False)
 class Tensor:
     """What the model knows of a handle: its values, whether it counts on them, and with whom it shares a buffer."""
 
-    def __init__(self, handle: Any, values: np.ndarray, shared: dict[str, Any], group: int) -> None:
-        self.handle = handle
-        self.values = values
-        self.shared = shared  # alive, memory, root: a group of aliases; members: every tensor in the buffer
-        self.group = group
-        self.retain = False
-        self.dropped = False  # it went out of scope
-        self.let_go = False  # classic: it has no buffer any more
-        shared["members"].append(self)
+    handle: Any
+    values: np.ndarray
+    shared: dict[str, Any]  # alive, memory, root: a group of aliases; members: every tensor in the buffer
+    group: int
+    retain: bool = False
+    dropped: bool = False  # it went out of scope
+    let_go: bool = False  # classic: it has no buffer any more
+
+    def __post_init__(self) -> None:
+        self.shared["members"].append(self)
 
     @property
     def alive(self) -> bool:
@@ -62,20 +65,13 @@ class Machine(RuleBasedStateMachine):
         users = [other for other in shared["members"] if not other.dropped]
         mine = [other for other in users if other.group == tensor.group]
         if self.ownership == "holder":
-            if force or (
-                (len(mine) == 1 and (tensor.group == shared["root"] or len(users) == 1))
-                and (tensor.group != shared["root"] or len(users) == 1)
-            ):
+            if force or len(users) == 1:
                 shared["alive"] = False
         elif len(mine) == 1 or force:
             for other in mine:
                 other.let_go = True
             if force or all(other.let_go for other in users):
                 shared["alive"] = False
-
-    def memory_of(self, memory: str) -> int:
-        shared = {id(t.shared): t.shared for t in self.tensors}
-        return NBYTES * sum(one["alive"] and one["memory"] == memory for one in shared.values())
 
     def some(self, data: Any) -> Tensor:
         return data.draw(st.sampled_from([tensor for tensor in self.tensors if tensor.alive]))
@@ -134,8 +130,7 @@ class Machine(RuleBasedStateMachine):
     def alias(self, data: Any) -> None:
         tensor = self.some(data)
         handle = self.device.to_layout(tensor.handle, tensor.handle.layout)
-        self.tensors.append(Tensor(handle, tensor.values, tensor.shared, tensor.group))
-        self.tensors[-1].retain = tensor.retain
+        self.tensors.append(Tensor(handle, tensor.values, tensor.shared, tensor.group, tensor.retain))
 
     @precondition(any_alive)
     @rule(data=st.data(), seed=st.integers(0, 9))
@@ -151,7 +146,6 @@ class Machine(RuleBasedStateMachine):
         given = {one: self.some(data) for one in self.programs[name].inputs}
         x, *w = (tensor.values for tensor in given.values())
         expected = x + x if name == "double" else ((x + w[0]) * w[0]) - w[0]
-        before = list(given.values())
         try:
             outputs = self.device.submit(self.programs[name], {one: t.handle for one, t in given.items()})
         except DeviceError as error:
@@ -161,10 +155,10 @@ class Machine(RuleBasedStateMachine):
                 tensor.shared["memory"] = tensor.handle.layout.memory if tensor.alive else tensor.shared["memory"]
             return
         for tensor in self.tensors if not self.landed else ():
-            if tensor.shared["alive"] and not any(t.shared is tensor.shared for t in before):
+            if tensor.shared["alive"] and not any(t.shared is tensor.shared for t in given.values()):
                 counted = any(not other.dropped for other in tensor.shared["members"])
                 tensor.shared["memory"] = "dram" if counted else tensor.shared["memory"]
-        for tensor in before if self.landed else ():
+        for tensor in given.values() if self.landed else ():
             if not tensor.retain and tensor.alive:
                 self.free(tensor, False)
         (handle,) = outputs.values()
@@ -182,14 +176,14 @@ class Machine(RuleBasedStateMachine):
 
     @invariant()
     def the_account_balances(self) -> None:
-        device = self.device
-        assert device.live_bytes == {"dram": self.memory_of("dram"), "l1": self.memory_of("l1")}
+        device, shared = self.device, {id(tensor.shared): tensor.shared for tensor in self.tensors}
+        held = [one["memory"] for one in shared.values() if one["alive"]]
+        assert device.live_bytes == {memory: NBYTES * held.count(memory) for memory in ("dram", "l1")}
         assert device.allocated_bytes == device.freed_bytes + sum(device.live_bytes.values())
         for memory, view in device.memory_view().items():
             blocks = view.blocks
             assert sum(block["size"] for block in blocks) == view.nbytes
-            held = [block for block in blocks if block["allocated"]]
-            assert len(held) == device.live_bytes[memory] // NBYTES
+            assert sum(block["allocated"] for block in blocks) == held.count(memory)
             assert view.allocated + view.free == view.nbytes and view.largest_free <= view.free
 
     @invariant()
@@ -204,9 +198,8 @@ class Machine(RuleBasedStateMachine):
         left = sum(self.device.live_bytes.values())
         self.device.close()
         assert sum(w.nbytes for w in self.device.warnings if w.code == "LEAK") == left
-        if any(step.op_type for step in self.device.trace.steps) if self.tensors else False:
-            written = self.device.trace
-            alive = [s for s in written.storages if s.space != "host" and s.freed is None]
+        if self.tensors:
+            alive = [s for s in self.device.trace.storages if s.space != "host" and s.freed is None]
             assert sum(s.capacity for s in alive) == left
 
 

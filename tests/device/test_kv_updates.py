@@ -85,6 +85,7 @@ def test_the_edge_from_an_update_to_a_reader_is_in_memory_and_not_in_the_graph()
     assert device.to_host(before)[0, 0, 3, 0] == 2 and device.to_host(after)[0, 0, 3, 0] == 10
     trace = device.trace
     update = next(step for step in trace.steps if step.op_type == "update_cache")
+    assert (update.node.partition("#")[0], update.outputs) == (cache.name, (f"{cache.name} [0, *, 3]",))
     adds = [step.index for step in trace.steps if step.op_type == "Add"]
     found = {(h.kind, h.first, h.second, h.bytes, h.ordered, h.broken) for h in kvviz.hazards(trace)}
     assert found == {

@@ -61,12 +61,8 @@ def test_a_cache_that_is_scattered_into_stays_where_it_is() -> None:
     ids, place, tokens = PROMPT, 0, []
     for _ in range(NEW):
         until = place + len(ids)
-        controls = {
-            "input_ids": [ids],
-            "position_ids": [range(place, until)],
-            "write_indices": [place],
-            "nonpad_kv_seqlen": [until],
-        }
+        controls = {"input_ids": [ids], "position_ids": [range(place, until)]}
+        controls |= {"write_indices": [place], "nonpad_kv_seqlen": [until]}
         given = {name: device.to_device(np.array(value, np.int64), name=name) for name, value in controls.items()}
         outputs = device.submit(program, {**given, **state})
         state = {name: outputs[f"updated_{name}"] for name in state}
@@ -101,24 +97,12 @@ TRAIN = """<ir_version: 10, opset_import: ["" : 21]>
 train (float[16,4] x, float[16,2] t, float[4,8] w1, float[8,2] w2)
 => (float[4,8] w1_next, float[8,2] w2_next, float loss)
 <float rate = {0.01}> {
-    a = MatMul(x, w1)
-    h = Relu(a)
-    y = MatMul(h, w2)
-    e = Sub(y, t)
-    squares = Mul(e, e)
-    loss = ReduceSum <keepdims = 0> (squares)
-    ht = Transpose(h)
-    g2 = MatMul(ht, e)
-    w2t = Transpose(w2)
-    back = MatMul(e, w2t)
-    on = Sign(h)
-    ga = Mul(back, on)
-    xt = Transpose(x)
-    g1 = MatMul(xt, ga)
-    d1 = Mul(g1, rate)
-    d2 = Mul(g2, rate)
-    w1_next = Sub(w1, d1)
-    w2_next = Sub(w2, d2)
+    a = MatMul(x, w1)  h = Relu(a)  y = MatMul(h, w2)
+    e = Sub(y, t)  squares = Mul(e, e)  loss = ReduceSum <keepdims = 0> (squares)
+    ht = Transpose(h)  g2 = MatMul(ht, e)
+    w2t = Transpose(w2)  back = MatMul(e, w2t)  on = Sign(h)  ga = Mul(back, on)
+    xt = Transpose(x)  g1 = MatMul(xt, ga)
+    d1 = Mul(g1, rate)  d2 = Mul(g2, rate)  w1_next = Sub(w1, d1)  w2_next = Sub(w2, d2)
 }"""
 
 

@@ -39,6 +39,29 @@ class LayerForm:
         return self.kv_heads * self.head_dim
 
 
+def turned(x: np.ndarray, base: float) -> np.ndarray:
+    """Neighbours of (tokens, heads, size) as complex numbers, turned by their position times the speed of a pair."""
+    speeds = base ** (-2 * np.arange(x.shape[-1] // 2) / x.shape[-1])
+    done = (x[..., 0::2] + 1j * x[..., 1::2]) * np.exp(1j * np.arange(len(x))[:, None, None] * speeds)
+    return np.stack((done.real, done.imag), -1).reshape(x.shape)
+
+
+def plain_attention(
+    x: np.ndarray, weights: Mapping[str, np.ndarray], size: int, base: float, stored: Any = np.asarray
+) -> np.ndarray:
+    """Causal attention of all tokens at once, in float64, row by row; ``stored``: what a cache makes of K and V."""
+    q, k, v = ((x @ weights[key].T).reshape(len(x), -1, size) for key in "qkv")
+    q = turned(q, base)
+    k, v = (stored(one.reshape(len(x), -1)).astype(float).reshape(one.shape) for one in (turned(k, base), v))
+    mixed = np.empty_like(q)
+    for head, at in np.ndindex(q.shape[1], len(x)):
+        shared = head * k.shape[1] // q.shape[1]
+        p = k[: at + 1, shared] @ q[at, head] / np.sqrt(size)
+        p = np.exp(p - p.max())
+        mixed[at, head] = p / p.sum() @ v[: at + 1, shared]
+    return np.asarray(mixed.reshape(len(x), -1) @ weights["output"].T)
+
+
 class AttentionLayer:
     """A layer, its weights ("q", "k", "v", "output") and its cache, which graphs of several steps share."""
 
@@ -56,18 +79,18 @@ class AttentionLayer:
         self.cache_v = ctx.new_tensor(form.type_v, *cells, name="cache_v_l0", role="state")
         self.positions: dict[int, int] = {}
 
-    def graph(self, x: Any, positions: Sequence[int], n_kv: int | None = None) -> ComputeGraph:
-        """The graph of one step over ``x`` (tokens, width), which attends to ``n_kv`` cells; by default to all."""
+    def graph(self, x: Any, positions: Sequence[int]) -> ComputeGraph:
+        """The graph of one step over ``x`` (tokens, width), which attends to all cells."""
         form, first = self.form, max(self.positions, default=-1) + 1
         chosen = list(range(first, first + len(positions)))
         self.positions.update(zip(chosen, positions))
         step = _Step(self, tensor_set(self._input("f32", "attn_norm-0", form.width, len(positions)), x))
-        step.attend(list(positions), chosen, form.kv_size if n_kv is None else n_kv)
+        step.attend(list(positions), chosen)
         return step.graph
 
-    def mask(self, positions: Sequence[int], n_kv: int) -> np.ndarray:
+    def mask(self, positions: Sequence[int]) -> np.ndarray:
         """(tokens, cells): 0 where a cell holds a position that is not behind the token's, else −∞."""
-        held = np.array([self.positions.get(cell, np.inf) for cell in range(n_kv)])
+        held = np.array([self.positions.get(cell, np.inf) for cell in range(self.form.kv_size)])
         return np.where(held <= np.array(positions)[:, None], 0.0, -np.inf)
 
     def _input(self, type_: str, name: str, *ne: int) -> Tensor:
@@ -83,7 +106,7 @@ class _Step:
         self.graph = layer.ctx.new_graph("attention layer")
         self.tokens = x.ne[1]
 
-    def attend(self, positions: list[int], cells: list[int], n_kv: int) -> None:
+    def attend(self, positions: list[int], cells: list[int]) -> None:
         """All of it, in the order in which llama.cpp expands its parts."""
         form, layer = self.form, self.layer
         where = tensor_set(layer._input("i32", "inp_pos", self.tokens), positions)
@@ -93,8 +116,8 @@ class _Step:
         for one in (q, v, k):
             self.graph.expand(one)
         self.store(k, v, cells)
-        mask = layer.mask(positions, n_kv)
-        out = self.flash(q, mask, n_kv) if form.flash else self.softmax(q, mask, n_kv)
+        mask = layer.mask(positions)
+        out = self.flash(q, mask) if form.flash else self.softmax(q, mask)
         self.graph.expand(self.named(self.ctx.mul_mat(layer.weights["output"], out), "attn_out"))
 
     def named(self, tensor: Tensor, name: str) -> Tensor:
@@ -140,35 +163,32 @@ class _Step:
     def query(self, q: Tensor) -> Tensor:
         return self.heads_first(self.ctx.view_4d(q, *q.ne, *q.nb[1:], 0))
 
-    def rows(self, cache: Tensor, n_kv: int) -> Tensor:
-        """[head_dim, kv_heads, n_kv] of a cache that has a row for each cell."""
-        form = self.form
-        block = cache.nb[1] // form.kv_heads
-        ne = (form.head_dim, form.kv_heads, n_kv)
-        return self.heads_first(self.part(cache, ne, (block, cache.nb[1])))
+    def rows(self, cache: Tensor) -> Tensor:
+        """[head_dim, kv_heads, kv_size] of a cache that has a row for each cell."""
+        form, row = self.form, cache.nb[1]
+        ne = (form.head_dim, form.kv_heads, form.kv_size, 1)
+        return self.heads_first(self.ctx.view_4d(cache, *ne, row // form.kv_heads, row, cache.nbytes, 0))
 
-    def columns(self, n_kv: int) -> Tensor:
-        """[n_kv, kv_heads, head_dim] of the V cache that has a column for each cell."""
+    def columns(self) -> Tensor:
+        """[kv_size, kv_heads, head_dim] of the V cache that has a column for each cell."""
         form, cache = self.form, self.layer.cache_v
         step = form.kv_size * cache.nb[0]
-        return self.heads_first(self.part(cache, (n_kv, form.kv_heads, form.head_dim), (step * form.head_dim, step)))
+        ne = (form.kv_size, form.kv_heads, form.head_dim, 1)
+        return self.heads_first(self.ctx.view_4d(cache, *ne, step * form.head_dim, step, cache.nbytes, 0))
 
-    def part(self, cache: Tensor, ne: tuple[int, int, int], nb: tuple[int, int]) -> Tensor:
-        return self.ctx.view_4d(cache, *ne, 1, *nb, cache.nbytes, 0)
-
-    def softmax(self, q: Tensor, mask: np.ndarray, n_kv: int) -> Tensor:
+    def softmax(self, q: Tensor, mask: np.ndarray) -> Tensor:
         ctx, scale = self.ctx, self.form.head_dim**-0.5
-        kq = ctx.mul_mat_set_prec(ctx.mul_mat(self.rows(self.layer.cache_k, n_kv), self.query(q)))
+        kq = ctx.mul_mat_set_prec(ctx.mul_mat(self.rows(self.layer.cache_k), self.query(q)))
         weights = ctx.soft_max_ext(kq, self.masking("f32", mask), scale, 0.0)
-        out = ctx.mul_mat(self.columns(n_kv), weights)
+        out = ctx.mul_mat(self.columns(), weights)
         for tensor, name in ((kq, "kq"), (weights, "kq_soft_max"), (out, "kqv")):
             self.named(tensor, name)
         return self.named(ctx.cont_2d(self.heads_first(out), self.form.width, self.tokens), "kqv_out")
 
-    def flash(self, q: Tensor, mask: np.ndarray, n_kv: int) -> Tensor:
+    def flash(self, q: Tensor, mask: np.ndarray) -> Tensor:
         ctx, scale = self.ctx, self.form.head_dim**-0.5
         masking = self.masking("f16", mask)
-        keys, values = self.rows(self.layer.cache_k, n_kv), self.rows(self.layer.cache_v, n_kv)
+        keys, values = self.rows(self.layer.cache_k), self.rows(self.layer.cache_v)
         out = ctx.flash_attn_ext_set_prec(ctx.flash_attn_ext(self.query(q), keys, values, masking, scale))
         return self.named(ctx.reshape_2d(out, self.form.width, self.tokens), "kqv_out")
 

@@ -5,7 +5,21 @@ from typing import NamedTuple
 
 from kvviz.ggml.graph.compute_graph import ComputeGraph
 from kvviz.ggml.graph.context import Context
-from kvviz.ggml.graph.tensor import Tensor
+from kvviz.ggml.graph.tensor import COMPUTE, Tensor, new_tensor
+
+
+def leaf(name: str, *ne: int, type_: str = "f32", role: str = "", flags: int = 0) -> Tensor:
+    """A tensor that no op makes."""
+    tensor = new_tensor(type_, ne, name)
+    tensor.role, tensor.flags = role, flags
+    return tensor
+
+
+def op(name: str, kind: str, *src: Tensor, ne: tuple[int, ...] = (256,), view_of: Tensor | None = None) -> Tensor:
+    """A node as a context would leave it, with nothing checked."""
+    tensor = new_tensor("f32", ne, name)
+    tensor.op, tensor.src, tensor.view_src, tensor.flags = kind, list(src), view_of, COMPUTE
+    return tensor
 
 
 class Seed(NamedTuple):

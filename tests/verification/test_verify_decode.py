@@ -6,9 +6,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import onnx
-import onnx.parser
 import onnxruntime
 import pytest
 
@@ -20,6 +18,7 @@ from kvviz.verification.verify_decode import BINDINGS, VerifiedCache, VerifiedDe
 from tests.decode.oracle import told
 from tests.decode.small import DECODERS as SMALL
 from tests.decode.small import HEADS, ROWS, SIZE, small
+from tests.engine.graphs import numbers, proto_of
 from tests.graph.build import MODELS
 from tests.test_models import DECODERS, reference
 
@@ -31,13 +30,10 @@ SHARED = sorted(STATIC | GROUPED)
 
 
 def verified(name: str, binding: str | None, **how: Any) -> VerifiedDecode:
-    ref = reference(name)
-    given = {}
-    if "encoder.out.last_hidden_state" in ref:
-        given["encoder_hidden_states"] = ref["encoder.out.last_hidden_state"]
-    found = kvviz.verify_decode(
-        MODELS / name / "model.onnx", ref["prompt"].tolist(), COUNT, given, binding=binding, **how
-    )
+    ref, states = reference(name), "encoder.out.last_hidden_state"
+    given = {"encoder_hidden_states": ref[states]} if states in ref else {}
+    path, prompt = MODELS / name / "model.onnx", ref["prompt"].tolist()
+    found = kvviz.verify_decode(path, prompt, COUNT, given, binding=binding, **how)
     assert list(found.tokens) == ref["tokens"].tolist()[:COUNT]
     return found
 
@@ -89,23 +85,6 @@ def test_every_way_to_keep_a_cache_is_predicted(name: str, binding: str) -> None
     assert list(found.tokens) == told(one, prompt, count)[0]
 
 
-@pytest.mark.parametrize("dry", [False, True])
-def test_a_decode_with_one_buffer_is_predicted_without_a_session(dry: bool) -> None:
-    ref = reference("storyteller/gqa")
-    trace = kvviz.decode(
-        MODELS / "storyteller" / "gqa" / "model.onnx",
-        ref["prompt"].tolist(),
-        COUNT,
-        policy="onnxruntime",
-        cache="shared",
-        dry=dry,
-        progress=False,
-    )
-    assert dry or trace.tokens == ref["tokens"].tolist()[:COUNT]
-    for cache in trace.caches:
-        assert len({run.storage for run in cache.runs}) == 1 and not any(run.bytes_copied for run in cache.runs)
-
-
 class Loud(onnxruntime.SessionOptions):
     """Options of a session that goes on warning."""
 
@@ -136,8 +115,7 @@ def test_a_prediction_for_another_binding_disagrees() -> None:
 
 def test_caches_to_start_from_stay_as_they_are() -> None:
     one = small("tensor_scatter")
-    numbers = np.random.default_rng(2)
-    given = {name: numbers.standard_normal((1, HEADS, ROWS, SIZE)).astype(np.float32) for name in one.caches}
+    given = {name: numbers(1, HEADS, ROWS, SIZE, seed=len(name)) for name in one.caches}
     before = {name: array.copy() for name, array in given.items()}
     found = kvviz.verify_decode(kvviz.load(one.proto), [3, 7], COUNT, given, binding="shared")
     assert found.differences == () and not found.wrong and {cache.observed for cache in found.rows} == {"past"}
@@ -160,20 +138,14 @@ def hazardous(order: tuple[str, str]) -> onnx.ModelProto:
         "read": "sums = ReduceSum <keepdims = 1> (past, one)",
     }
     first, second = (nodes[name] for name in order)
-    model = onnx.parser.parse_model(f"""<ir_version: 10, opset_import: ["" : 24]>
-    g (int64[1, S] input_ids, int64[1] write_indices, float[1, 8, 6] past)
-      => (float[1, S, 6] logits, float[1, 8, 6] present)
-    <float[6, 6] table, float[6, 6] head, int64[1] one = {{1}}> {{
-        rows = Gather (table, input_ids)
-        {first}
-        {second}
-        all = Add (rows, sums)
-        logits = MatMul (all, head) }}""")
-    numbers = np.random.default_rng(3)
-    for name in ("table", "head"):
-        model.graph.initializer.append(
-            onnx.numpy_helper.from_array(numbers.standard_normal((6, 6)).astype(np.float32), name)
-        )
+    text = f"""g (int64[1, S] input_ids, int64[1] write_indices, float[1, 8, 6] past)
+        => (float[1, S, 6] logits, float[1, 8, 6] present)
+        <float[6, 6] table, float[6, 6] head, int64[1] one = {{1}}> {{
+        rows = Gather (table, input_ids)  {first}  {second}
+        all = Add (rows, sums)  logits = MatMul (all, head) }}"""
+    model = proto_of(text, 24)
+    for seed, name in enumerate(("table", "head")):
+        model.graph.initializer.append(onnx.numpy_helper.from_array(numbers(6, 6, seed=seed), name))
     return model
 
 
