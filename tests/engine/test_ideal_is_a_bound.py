@@ -15,7 +15,7 @@ from kvviz.explain.difference import places
 from kvviz.graph.model import Graph
 from kvviz.trace.outcome import copied_in_all
 from tests.engine.cache_graphs import CacheExample, cache_example
-from tests.engine.cache_layouts import given as given_caches
+from tests.engine.cache_graphs import given as given_caches
 from tests.engine.random_graphs import Example, examples, feeds
 from tests.test_models import DECODERS, VAD, graph_of
 
@@ -73,8 +73,8 @@ def test_no_policy_copies_fewer_bytes_on_a_random_graph(example: Example) -> Non
         assert_bound(ideal, other)
 
 
-def caches_of(example: CacheExample, graph: Graph) -> Callable[..., Trace]:
-    return lambda policy: kvviz.run(graph, given_caches(example).feeds, donate=example.donate, policy=policy)
+def with_caches(example: CacheExample, graph: Graph, policy: Policy) -> Trace:
+    return kvviz.run(graph, given_caches(example).feeds, donate=example.donate, policy=policy)
 
 
 def test_rules_that_need_a_reason_to_do_better_are_rare() -> None:
@@ -82,7 +82,7 @@ def test_rules_that_need_a_reason_to_do_better_are_rare() -> None:
     for seed in range(GRAPHS):
         example = cache_example(seed, 12)
         graph = kvviz.load(example.model)
-        for ideal, other in pairs(caches_of(example, graph)):
+        for ideal, other in pairs(partial(with_caches, example, graph)):
             copies, peak = assert_bound(ideal, other)
             counts.update(pairs=1, copies=copies, peak=peak)
     # Their inputs are parts of larger blocks, transposed, or have room that only some of the rules use.

@@ -16,9 +16,8 @@ from kvviz.graph.shape_inference import infer
 from kvviz.runtimes.ort.known_types import RULES
 from kvviz.runtimes.ort.rewiring import without_duplicates
 from tests.engine.graphs import proto_of
-from tests.engine.ort.known_shapes import inferred
-from tests.engine.ort.models import FILES, IDS, real_model
-from tests.engine.ort.random_models import random_model
+from tests.engine.ort.models import FILES, IDS, random_model, real_model
+from tests.engine.ort.oracle import inferred
 from tests.graph.build import graph, model, node
 
 Dims = tuple

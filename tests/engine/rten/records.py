@@ -82,11 +82,6 @@ def _as_recorded(item: Record, array: np.ndarray) -> Given:
     return Given(item["n"], array.copy(), item["owned"], 0 if rows is None else 2, rows)
 
 
-def sources() -> list[str]:
-    """Every model and scenario that was recorded, models first."""
-    return models() + scenarios()
-
-
 def models() -> list[str]:
     """Names of the recorded models; of one that rten could not load there are no runs."""
     return sorted(path.name.removesuffix(".jsonl.gz") for path in DATA.glob("*.jsonl.gz"))
@@ -106,7 +101,7 @@ def recordings(source: str) -> tuple[Recording, ...]:
 
 def all_recordings() -> list[Recording]:
     """All runs of all models and scenarios."""
-    return [recording for source in sources() for recording in recordings(source)]
+    return [recording for source in models() + scenarios() for recording in recordings(source)]
 
 
 def _of_model(source: str, path: Path) -> tuple[Recording, ...]:

@@ -7,8 +7,7 @@ from kvviz.errors import LoadError
 from kvviz.runtimes.rten.rten_planner import QUIRKS
 from kvviz.verification.rten_recording import read_recording
 from tests.engine.graphs import numbers, run
-from tests.engine.rten.compare import compare
-from tests.engine.rten.fact import BESIDES, CORE
+from tests.engine.rten.compare import BESIDES, CORE, compare
 from tests.engine.rten.oracle import run_like
 from tests.engine.rten.records import DATA, UNLOADED, Recording, models, recordings, scenarios
 
