@@ -103,6 +103,15 @@ def fails(data: bytes, path: Path) -> str:
     return message
 
 
+def refused_or_read(path: Path) -> None:
+    try:
+        trace = Trace.load(path)
+    except LoadError as error:
+        assert "\n" not in str(error)
+    else:
+        read_in_every_way(trace)
+
+
 def test_a_file_that_is_no_trace_is_missing_or_of_another_format_is_refused(saved: bytes, tmp_path: Path) -> None:
     for data in (b"", b"PK\x03\x04", b"hello", b"\0" * 4096):
         assert "is not a trace of kvviz, or it is damaged" in fails(data, tmp_path / "x")
@@ -245,11 +254,7 @@ def test_whatever_bytes_are_damaged_the_result_is_a_trace_or_one_error(
         data[place % len(data)] = byte
     path = tmp_path_factory.mktemp("damaged") / "x"
     path.write_bytes(data)
-    try:
-        trace = Trace.load(path)
-    except LoadError:
-        return
-    read_in_every_way(trace)
+    refused_or_read(path)
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -259,12 +264,7 @@ def test_a_trace_changed_with_a_new_checksum_is_refused_or_read_by_every_reader(
 ) -> None:
     members = members_of(saved if kind == "loop" else decoded)
     (tmp_path / "x").write_bytes(signed(changed_members(members, random.Random(f"{kind} {seed}"))))
-    try:
-        trace = Trace.load(tmp_path / "x")
-    except LoadError as error:
-        assert "\n" not in str(error)
-        return
-    read_in_every_way(trace)
+    refused_or_read(tmp_path / "x")
 
 
 @pytest.mark.parametrize("row", [[0, 0, 2, 2, -1, 0], [0, 0, 2, 2, 2**31 - 1, 0], [0, 0, 2**24 - 1, 0, 2**24 - 1, 0]])

@@ -117,7 +117,6 @@ def test_a_part_dies_with_its_sequence_and_lives_on_where_it_was_taken_out(kind:
     constants = "<int64 one = {1}, int64[2] half = {64, 64}>"
     text = f"{head} {constants} {{ {body} c = SequenceAt(s, one) d = Exp(c) y = Neg(d) }}"
     x = numbers(128 if kind == "split" else 64)
-    # when it runs
     trace = run(text, {"x": x})
     np.testing.assert_array_equal(trace.outputs["y"], -np.exp(-x[-64:]))
     # then the sequence and its other part go with that reader, and the part belongs to the run alone

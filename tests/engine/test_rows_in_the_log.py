@@ -28,7 +28,7 @@ Changes = list[dict[int, set[int]]]
 
 
 @contextmanager
-def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[Changes]:
+def watched() -> Iterator[Changes]:
     """For each op that is run: by storage, the bytes that changed in what was there before."""
     found: Changes = []
     execute = Execution.execute
@@ -40,7 +40,7 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[Changes]:
         after = [(id, old, string_at(address(root), root.nbytes)) for id, root, old in before]
         found.append({id: {i for i, (a, b) in enumerate(zip(old, new)) if a != b} for id, old, new in after})
 
-    with monkeypatch.context() as patched:
+    with pytest.MonkeyPatch.context() as patched:
         patched.setattr(Execution, "execute", looked_at)
         yield found
 
@@ -59,7 +59,7 @@ def written(trace: kvviz.Trace, step: int) -> dict[int, set[int]]:
 @given_that(seed=st.integers(0, 1 << 20), length=st.integers(1, 12))
 def test_every_byte_that_an_op_changes_is_one_that_it_wrote_by_the_log(seed: int, length: int) -> None:
     example = cache_example(seed, length)
-    with pytest.MonkeyPatch.context() as patch, watched(patch) as changes:
+    with watched() as changes:
         trace = kvviz.run(kvviz.load(example.model), given(example).feeds, donate=example.donate)
     ops = [step.index for step in trace.steps if not trace.log[step.index].op.control]
     assert len(ops) == len(changes)

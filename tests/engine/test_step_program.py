@@ -205,21 +205,18 @@ def test_what_is_appended_to_is_logged_alike_whatever_comes(rows: list[int]) -> 
     series(graph, given)
 
 
-def branching() -> Graph:
-    """A loop, in whose body an If has bodies of its own; one carried value grows, one does not."""
-    branch = (
-        "(float[a, b] r{0}) {{ c = Add (b, x) d = Neg (c) e = Exp (d) f = Tanh (e) g = Neg (f) r{0} = {0} (g, b) }}"
-    )
-    return graph_of(f"""branching (int64 trips, float[n, 4] x, float[m, 2] start)
-        => (float[n, 4] y, float[k, 2] joined, float[t, n, 2] stacked) <int64 two = {{2}}> {{
-        y, joined, stacked = Loop (trips, "", x, start) <body = body (
-            int64 i, bool going, float[n, 4] a, float[m, 2] all)
-            => (bool on, float[n, 4] new, float[k, 2] more, float[n, 2] right) {{
-            on = Identity (going) s = Sin (a) t = Cos (s) w = Neg (t) z = Tanh (w) u = Abs (z) b = Sqrt (u)
-            odd = Mod (i, two) flag = Cast <to = 9> (odd)
-            new = If (flag) <then_branch = then () => {branch.format("Add")},
-                             else_branch = else () => {branch.format("Mul")}>
-            left, right = Split <axis = 1, num_outputs = 2> (new) more = Concat <axis = 0> (all, left) }}> }}""")
+# A loop, in whose body an If has bodies of its own; one carried value grows, one does not.
+BRANCH = "(float[a, b] r{0}) {{ c = Add (b, x) d = Neg (c) e = Exp (d) f = Tanh (e) g = Neg (f) r{0} = {0} (g, b) }}"
+BRANCHING = f"""branching (int64 trips, float[n, 4] x, float[m, 2] start)
+    => (float[n, 4] y, float[k, 2] joined, float[t, n, 2] stacked) <int64 two = {{2}}> {{
+    y, joined, stacked = Loop (trips, "", x, start) <body = body (
+        int64 i, bool going, float[n, 4] a, float[m, 2] all)
+        => (bool on, float[n, 4] new, float[k, 2] more, float[n, 2] right) {{
+        on = Identity (going) s = Sin (a) t = Cos (s) w = Neg (t) z = Tanh (w) u = Abs (z) b = Sqrt (u)
+        odd = Mod (i, two) flag = Cast <to = 9> (odd)
+        new = If (flag) <then_branch = then () => {BRANCH.format("Add")},
+                         else_branch = else () => {BRANCH.format("Mul")}>
+        left, right = Split <axis = 1, num_outputs = 2> (new) more = Concat <axis = 0> (all, left) }}> }}"""
 
 
 @pytest.mark.parametrize("policy", ["ideal", "never"])
@@ -229,7 +226,7 @@ def test_bodies_are_logged_alike(policy: str) -> None:
             x = np.linspace(0, 1, rows * 4, dtype=np.float32).reshape(rows, 4)
             yield {"trips": np.array(trips), "x": x, "start": kvviz.reserve(x[:1, :2], 0, 16)}, ["start"]
 
-    assert sum(series(branching(), given, policy)) > 100
+    assert sum(series(graph_of(BRANCHING), given, policy)) > 100
 
 
 def ready(graph: Graph) -> tuple[SingleRun, dict[str, Any]]:

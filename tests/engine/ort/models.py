@@ -24,11 +24,6 @@ from tests.outside.scopes import Scope, Val, tensor_type
 IDS = [file_id(path) for path in FILES]
 
 
-def real_model(path: Path) -> onnx.ModelProto:
-    """A stored model, `with_names`."""
-    return with_names(onnx.load(path))
-
-
 def with_names(model: onnx.ModelProto) -> onnx.ModelProto:
     """The model with names of their own for its nodes and for the values of its bodies.
 

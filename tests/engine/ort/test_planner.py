@@ -23,8 +23,8 @@ from tests.engine.ort.models import (
     all_plans,
     judge,
     random_model,
-    real_model,
     stored_inputs,
+    with_names,
     without_dead_nodes,
 )  # fmt: skip
 from tests.engine.ort.oracle import observe
@@ -62,7 +62,7 @@ def test_random_models_are_planned_without_one_wrong_byte_in_the_order_of_the_pr
 
 @pytest.mark.parametrize("path", FILES, ids=IDS)
 def test_real_models_are_planned_without_one_wrong_byte_in_the_order_of_the_profile(path: Path) -> None:
-    verdict, proto = Verdict(), real_model(path)
+    verdict, proto = Verdict(), with_names(onnx.load(path))
     runs = stored_inputs(path)
     for feeds in (runs[0], runs[-1]) if len(runs) > 1 else runs:
         judge(proto, feeds, verdict, mem_reuse=(True,))

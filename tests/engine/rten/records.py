@@ -49,9 +49,6 @@ class Recording(RtenRun):
         """Source, run and mode in one word."""
         return f"{self.source}-{self.run}-{self.mode}"
 
-    def __repr__(self) -> str:
-        return f"<Recording {self.id}>"
-
     @property
     def given(self) -> list[Given]:
         """The inputs, as arrays that nobody else holds."""

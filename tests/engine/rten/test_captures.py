@@ -77,7 +77,6 @@ def test_a_past_may_be_taken_by_an_op_that_gives_no_present() -> None:
     one, three = (proto_of(text % both) for both in (("", ""), (f", {grown} nk, {grown} nv", ", nk, nv")))
     # onnxruntime reads memory that it never wrote where the presents are not asked for
     expected = ort_run(three, feeds)[0]
-    # when it runs
     trace = kvviz.run(kvviz.load(one), feeds, donate=["pk", "pv"], policy="rten")
     # then it is called in place, and gives the same in memory of its own
     np.testing.assert_allclose(trace.outputs["y"], expected, rtol=1e-4, atol=1e-5)
