@@ -88,7 +88,7 @@ class Writer:
 
     def where(self, x: str, shape: Shape) -> None:
         y, result = self.beside(x, shape)
-        self.add("Where", [self.weight(np.array([self.draw.random() < 0.5])), x, y], [result])
+        self.add("Where", [self.weight(np.array([self.draw.choice((False, True))])), x, y], [result])
 
     def beside(self, x: str, shape: Shape) -> tuple[str, Shape]:
         """Another operand, and the shape of what is made of both."""
@@ -230,8 +230,8 @@ def _example(draw: Random) -> Example:
     around = draw.choice([None, None, inside_if, inside_loop])
     model = model_of(writer, inputs, outputs, around, helper.make_opsetid("", 21))
     arrays = {name: writer.numbers.standard_normal(shape).astype(np.float32) for name, shape in inputs.items()}
-    donate = [name for name in inputs if draw.random() < 0.5]
-    return Example(model, arrays, donate, [name for name in donate if draw.random() < 0.5])
+    donate = [name for name in inputs if draw.randrange(2)]
+    return Example(model, arrays, donate, [name for name in donate if draw.randrange(2)])
 
 
 def examples() -> st.SearchStrategy[Example]:
