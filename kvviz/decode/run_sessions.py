@@ -17,7 +17,7 @@ from kvviz.engine.policy import Policy
 from kvviz.engine.program.step_program import StepProgram
 from kvviz.engine.sessions.recipe import Kept, Recipe, fresh
 from kvviz.engine.sessions.replay import BUDGET
-from kvviz.engine.sessions.session import Session, note_interrupt
+from kvviz.engine.sessions.session import Session, note_interrupt, whole
 from kvviz.graph.cache_pairs import cache_pairs
 from kvviz.graph.model import Graph
 from kvviz.interrupts import held_back
@@ -75,7 +75,7 @@ class SingleRun(Session):
 
 def again(graph: Graph, inputs: Any, outputs: Sequence[str] | None, policy: str | Policy, record: bool) -> Trace | None:
     """Run a graph that ran before on such inputs, by its `PreparedCall`; None if it has none for them. The trace is
-    made when something of it is asked but the outputs; Ctrl-C then stops the reader."""
+    made, by a second run, when something of it is asked but the outputs."""
     policy = find_policy(policy)
     if policy.feeds_inner or not isinstance(inputs, Mapping):
         return None
@@ -85,26 +85,19 @@ def again(graph: Graph, inputs: Any, outputs: Sequence[str] | None, policy: str 
     if program is None or call is None or not call.fits(inputs) or Kept.size(inputs) > BUDGET:
         return None
 
-    def session(feeds: Mapping[str, Any]) -> SingleRun:
-        begun = SingleRun(graph, feeds, outputs, (), policy, record, plan=plan)
-        assert begun.execution is not None
-        call.resume(begun.execution, ended)
-        return begun
+    def step_by_step(feeds: Mapping[str, Any]) -> Trace:
+        return SingleRun(graph, feeds, outputs, (), policy, record, plan=plan).run_to_end()
 
     def made() -> Trace:
-        with held_back(), unwatched():
-            begun = session(kept.values)
-            begun.finish_run()
-        return begun.trace
+        call.was_read()
+        return whole(step_by_step(kept.fresh()))
 
     with held_back(), unwatched(), np.errstate(all="ignore"):
+        results = call.run(inputs)
+        program.called(results is not None)
+        if results is None:
+            return step_by_step(inputs)
         kept = Kept(inputs, call.options.given)
-        ended = call.run(inputs)
-        whole = ended.done == len(plan.order)
-        program.ran(call.segment, True, whole)
-        if not whole:
-            return session(inputs).run_to_end()
-        results = {name: ended.values[slot] for name, slot in call.outputs.items()}
         return note_interrupt(Trace.later(made, results, call.options))
 
 

@@ -20,7 +20,6 @@ from kvviz.engine.planning import checked_captures, checked_pool, checked_rule
 from kvviz.engine.policy import Policy
 from kvviz.engine.program.segment import Segment
 from kvviz.engine.program.step_program import program_of
-from kvviz.engine.program.watched_run import Watch
 from kvviz.engine.run_state import Recorder, raise_failure
 from kvviz.interrupts import WAITING
 from kvviz.memory.storage import address
@@ -62,6 +61,8 @@ class Execution:
         self.donate = donate
         self.main = self.open_frame(plan, None, None, "", None)
         bind_inputs(self, feeds, donate)
+        if self.main.watch is not None:
+            self.main.watch.begin(self.main)
         self.stack = [self.main]
         self.finished = False
 
@@ -94,7 +95,10 @@ class Execution:
             frame = self.stack[-1]
             planned = frame.following()
             if planned is None and frame.watch is not None:
-                frame.program.learn(frame.plan, frame.watch)
+                if frame is self.main:
+                    frame.watch.end(frame)
+                if frame.program.watches:
+                    frame.program.learn(frame.plan, frame.watch)
             segment = None if planned is None else frame.ahead.pop(planned.position, None)
             if segment is None or not self._ran(frame, segment):
                 self._go(planned)
@@ -276,7 +280,7 @@ class Execution:
         program = program_of(plan, self.ledger, self.policy, frozenset() if parent else self.donate)
         if program is not None:
             frame.program, frame.ahead = program, program.by_position()
-            frame.watch = Watch() if program.watches and self.recorder.on else None
+            frame.watch = program.watch(frame, attribute) if self.recorder.on else None
         return frame
 
     def note_bindings(self, frame: Frame, how: Sequence[tuple[str, int, str]]) -> None:

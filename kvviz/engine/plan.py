@@ -153,6 +153,15 @@ class PlannedNode:
         self.grows = tuple(g for g in spec.grows if g.input in given and self.inputs[g.input] and g.output < outputs)
 
 
+_RANDOM = {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
+
+
+def may_draw(node: Node) -> bool:
+    """Whether an op may draw other random numbers each time; a Dropout only in training, which takes a third input."""
+    drops = node.op_type == "Dropout" and len(node.inputs) > 2 and bool(node.inputs[2])
+    return (drops or node.op_type in _RANDOM) and "seed" not in node.attributes
+
+
 class Plan:
     """The nodes of one graph that the requested outputs need, ready to run in ``order``. ``slots``: value name to slot.
     ``uses``: reads of each slot in one activation, plus one for a requested output. ``dry``: if not None, its kernels
@@ -258,12 +267,12 @@ def needed(graph: Graph, outputs: Sequence[str]) -> list[Node]:
 
 def check_outputs(graph: Graph, outputs: Sequence[str]) -> None:
     """Raise `GraphError` for an output that is neither a node's output nor a weight nor an input."""
-    inputs = {value.name for value in graph.inputs}
     for name in outputs:
-        if name not in graph.producers and name not in inputs and name not in graph.weights:
-            raise GraphError(
-                f"the graph has no value named {name!r}; its outputs are {', '.join(o.name for o in graph.outputs)}"
-            )
+        if name in graph.producers or name in graph.weights or any(value.name == name for value in graph.inputs):
+            continue
+        raise GraphError(
+            f"the graph has no value named {name!r}; its outputs are {', '.join(o.name for o in graph.outputs)}"
+        )
 
 
 def unsupported(graph: Graph) -> list[str]:

@@ -148,9 +148,8 @@ class Trace(TraceData):
     def later(cls, make: Callable[[], Trace], outputs: dict[str, Any], options: RunOptions) -> Trace:
         """A trace of which only this is known; ``make`` makes all of it when more is asked."""
         trace = cls.__new__(cls)
-        trace.options, trace.outputs, trace.interrupted = options, outputs, False
-        trace.tokens, trace.batch_tokens, trace.logits = [], [], []
-        vars(trace)["_made_by"] = make
+        known = {"options": options, "outputs": outputs, "interrupted": False, "_made_by": make}
+        vars(trace).update(known, tokens=[], batch_tokens=[], logits=[])
         return trace
 
     def __len__(self) -> int:

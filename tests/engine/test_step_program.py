@@ -1,38 +1,29 @@
-"""What is written out for speed, programs of steps and usual cases of placement, says to the bit what the rules say."""
+"""The step program against the ordinary step: the same log, bit for bit, and the same results."""
 
 import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
-from functools import partial
-from itertools import islice
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, settings
 from hypothesis import given as given_that
+from hypothesis import settings
 from hypothesis import strategies as st
 
 import kvviz
 from kvviz.decode.run_sessions import SingleRun
 from kvviz.decode.token_loop import DecodeSession
 from kvviz.engine import execution
-from kvviz.engine.placement import Home
-from kvviz.engine.plan import PlannedNode
 from kvviz.engine.planning import plan_for
+from kvviz.engine.program import prepared_call
 from kvviz.engine.program.segment import Segment
 from kvviz.engine.program.segment_code import Facts
 from kvviz.engine.sessions.session import Session
-from kvviz.errors import KvvizError
 from kvviz.graph.model import Graph
-from kvviz.runtimes.rten import output_identity
-from kvviz.trace.blockers import NO_CAPACITY
-from kvviz.trace.schema.events import VIEW
-from tests.engine.dry_and_real import said
 from tests.engine.graphs import graph_of
-from tests.engine.random_graphs import Example, examples, feeds
-from tests.engine.untouchable import POLICIES, cases
+from tests.engine.random_graphs import Example, examples
+from tests.engine.untouchable import POLICIES
 from tests.test_models import DECODERS, ROOT, reference
 
 
@@ -150,6 +141,12 @@ def test_a_shape_that_follows_from_numbers_stops_the_program_there() -> None:
     assert 7 in ops and any(0 < count < 7 for count in ops)
 
 
+@pytest.fixture
+def reads_cost_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prepared_call, "_PAUSE", 0)
+
+
+@pytest.mark.usefixtures("reads_cost_nothing")
 def test_the_trace_of_a_call_that_repeats_is_made_when_read_and_is_the_same() -> None:
     graph = counting()
     plan = [(2, 4)] * 4 + [(3, 5), (2, 5), (2, 4), (2, 4), (0, 4), (1, 7), (2, 4), (2, 4), (2, 4)]
@@ -168,6 +165,59 @@ def test_the_trace_of_a_call_that_repeats_is_made_when_read_and_is_the_same() ->
                 found[programs].append((results, logged(trace), trace.options))
         assert not programs or {0 < count < 7 for count in ops} == {True, False}
     assert found[0] == found[1]
+
+
+def test_calls_whose_traces_are_read_run_step_by_step_more_and_more_often() -> None:
+    graph = counting()
+    calls = [kvviz.run(graph, numbers(2, 4)) for _ in range(16)]
+    assert all("log" not in vars(trace) for trace in calls[4:])
+    made = []
+    for _ in range(24):
+        trace = kvviz.run(graph, numbers(2, 4))
+        made.append("log" in vars(trace))
+        assert len(trace.steps) == 7
+    assert [at for at, whole in enumerate(made) if not whole] == [0, 2, 6, 14]
+
+
+def choosing() -> Graph:
+    """What an If gives is new or the caller's, and is overwritten in place where it may be."""
+    return graph_of("""choosing (bool flag, bool deep, float[3] x, float[3] y) => (float[3] z, float[3] w) {
+        s = Add (x, x)
+        c = If (flag) <then_branch = then () => (float[3] r) {
+            a = Neg (y) r = If (deep) <then_branch = sine () => (float[3] b) { b = Sin (a) },
+                                       else_branch = same () => (float[3] d) { d = Identity (y) }> },
+                       else_branch = other () => (float[3] k) { k = Identity (x) }>
+        z = Tanh (c) w = If (deep) <then_branch = one () => (float[3] v) { v = Abs (s) },
+                                    else_branch = two () => (float[3] u) { u = Identity (s) }> }""")
+
+
+@pytest.mark.usefixtures("reads_cost_nothing")
+@settings(max_examples=60, deadline=None)
+@given_that(st.lists(st.tuples(st.booleans(), st.booleans(), st.booleans(), st.booleans()), max_size=6))
+def test_a_call_that_repeats_takes_the_branch_that_it_is_told(ways: list[tuple[bool, bool, bool, bool]]) -> None:
+    graph, deferred = choosing(), 0
+    for flag, deep, donated, read in [(True, True, False, False)] * 4 + ways:
+        x, y = np.array([0.5, -1, 2], np.float32), np.array([3, -2, 1], np.float32)
+        feeds = {"flag": np.array(flag), "deep": np.array(deep), "x": x, "y": y}
+        trace = kvviz.run(graph, feeds, donate=["x", "y"] * donated)
+        deferred += "log" not in vars(trace)
+        first = np.tanh((np.sin(-y) if deep else y) if flag else x) if not donated else None
+        if first is not None:
+            assert np.allclose(trace.outputs["z"], first, atol=1e-6)
+            assert np.allclose(trace.outputs["w"], [1, 2, 4] if deep else [1, -2, 4])
+            assert x.tolist() == [0.5, -1, 2] and y.tolist() == [3, -2, 1]
+        if read:
+            with counted(programs=False):
+                again = SingleRun(choosing(), feeds).run_to_end() if not donated else trace
+            assert logged(trace) == logged(again)
+    assert deferred
+
+
+def test_a_graph_that_draws_numbers_runs_once() -> None:
+    graph = graph_of("drawing (float[3] x) => (float[3] y) { a = RandomNormalLike (x) y = Add (a, x) }")
+    for _ in range(6):
+        trace = kvviz.run(graph, {"x": np.zeros(3, np.float32)})
+        assert "log" in vars(trace)
 
 
 # Ops with several outputs, new ones and views, one of them absent, and scalars; sizes follow from the input.
@@ -256,7 +306,7 @@ def test_an_interrupt_stops_the_program_after_the_op(at: int) -> None:
     assert len(session.log) == at + 1
     names[f"k{at}"] = interrupted
     repeated = kvviz.run(graph, numbers(2, 4))
-    assert repeated.interrupted and len(repeated.log) == at + 1
+    assert repeated.interrupted and len(repeated.log) == 0
     with counted(False):
         assert finished(session) == finished(SingleRun(graph, numbers(2, 4)))
 
@@ -273,68 +323,3 @@ def test_a_kernel_that_fails_is_named_and_what_ran_before_is_logged(at: int) -> 
     assert [op.op.position for op in session.log] == list(range(at))
     frame = session.execution.main if session.execution else None
     assert frame is not None and list(frame.done) == [1] * at + [0] * (7 - at)
-
-
-@contextmanager
-def by_the_rule_alone() -> Iterator[None]:
-    """Plans that are made meanwhile have no usual cases."""
-    made = PlannedNode.__init__
-
-    def plain_of_nothing(self: PlannedNode, *arguments: Any) -> None:
-        made(self, *arguments)
-        self.plain = False
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(PlannedNode, "__init__", plain_of_nothing)
-        yield
-
-
-def assert_same(model: Any, run: Any) -> None:
-    """``run(graph)`` gives the same trace of a model on both ways."""
-    usual = said(run(kvviz.load(model)))
-    with by_the_rule_alone():
-        assert usual == said(run(kvviz.load(model)))
-
-
-def run(example: Example, policy: str | kvviz.Policy, graph: Graph) -> kvviz.Trace:
-    return kvviz.run(graph, feeds(example), donate=example.donate, policy=policy)
-
-
-def more_than_where(*arguments: Any) -> list[Home]:
-    found = output_identity.homes(*arguments)
-    return [home._replace(mask=NO_CAPACITY, dropped=True) if home.how == VIEW else home for home in found]
-
-
-@settings(max_examples=60, suppress_health_check=list(HealthCheck))
-@given_that(examples())
-def test_random_graphs_are_placed_alike(example: Example) -> None:
-    policies: list[str | kvviz.Policy] = [*POLICIES, replace(kvviz.policies.rten, homes=more_than_where)]
-    for policy in policies:
-        assert_same(example.model, partial(run, example, policy))
-
-
-@pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("name", ["storyteller/concat", "storyteller/static_scatter_nd", "o02_optimum1_merged_gpt2"])
-@pytest.mark.parametrize("capacity", [None, 12])
-def test_decodes_are_placed_alike(name: str, policy: str, capacity: int | None) -> None:
-    def decode(graph: Graph) -> kvviz.Trace:
-        return kvviz.decode(graph, [5] * 3, 4, policy=policy, kv_capacity=capacity, progress=False, stop_tokens=())
-
-    assert_same(ROOT / name / "model.onnx", decode)
-
-
-@pytest.mark.parametrize(("first", "policy"), [*enumerate(POLICIES)])
-@pytest.mark.filterwarnings("ignore")
-def test_operators_of_all_kinds_are_placed_alike(first: int, policy: str) -> None:
-    done = 0
-    for graph, inputs in islice(cases(), first, None, len(POLICIES)):
-        donate = [name for name, value in inputs.items() if hasattr(value, "dtype") and value.dtype != object]
-        given = [{n: v.copy() if n in donate else v for n, v in inputs.items()} for _ in range(2)]
-        try:
-            usual = said(kvviz.run(graph, given[0], donate=donate, policy=policy))
-        except KvvizError:
-            continue
-        with by_the_rule_alone():
-            assert said(kvviz.run(replace(graph), given[1], donate=donate, policy=policy)) == usual
-        done += 1
-    assert done > 350

@@ -1,7 +1,7 @@
-"""A call that repeats: a graph whose program is one segment runs on new inputs by checking these and calling kernels.
+"""A call that repeats: a graph whose ops did twice the same runs on new inputs by checking these and calling kernels.
 
-Frame, ledger and log of such a run follow from its template. They are made by `resume` when somebody reads the trace,
-and at once where the segment stops half-way.
+Neither frames nor storages are kept meanwhile, and nothing is logged. So nothing needs repair where an op is otherwise
+than it was watched: the graph runs once more, step by step. The same makes the trace when somebody reads it.
 """
 
 from __future__ import annotations
@@ -13,83 +13,181 @@ import numpy as np
 
 from kvviz.engine.binding import is_shape
 from kvviz.engine.frame import Frame
-from kvviz.engine.plan import Plan
-from kvviz.engine.program.segment import Ended, Segment
-from kvviz.engine.program.watched_run import Layout
-from kvviz.engine.run_state import RunState
+from kvviz.engine.plan import KEEP, Plan, PlannedNode, may_draw
+from kvviz.engine.program.segment import Segment
+from kvviz.engine.program.segment_code import Code, Facts
+from kvviz.engine.program.watched_run import Layout, Watch
 from kvviz.graph.model import Value
 from kvviz.trace.schema.run_options import GivenInputs, RunOptions
 
+# How many calls at most run step by step after one whose trace was read.
+_PAUSE = 63
+
 
 class Given(NamedTuple):
-    """An input as it was when the program was made. ``facts``: element type, and whether it is packed and writeable.
-    ``declared``: what it has to be like where its layout is another each time; else None."""
+    """An input. ``layout``: how it lay when it was watched; None if it is another each time, or not read."""
 
     slot: int
-    facts: tuple[np.dtype, bool, bool]
-    layout: Layout
-    declared: Value | None
+    declared: Value
+    layout: Layout | None
 
 
-class PreparedCall:
-    """A plan that one segment runs from the first op to the last, and what its inputs must be like.
+class Branch(NamedTuple):
+    """An If that took one branch. ``captured, outputs``: slots of the outer and the inner frame; ``dies``: outer slots
+    that are not read any more."""
 
-    ``options``: those that the trace records.
-    """
+    condition: int
+    truth: bool
+    captured: tuple[tuple[int, int], ...]
+    body: Body
+    outputs: tuple[tuple[int, int], ...]
+    dies: tuple[int, ...]
 
-    def __init__(self, plan: Plan, segment: Segment, given: Mapping[str, Given]) -> None:
-        self.segment = segment
-        self.given = given
-        self.outputs = {plan.names[slot]: slot for slot in plan.outputs}
-        self.options = RunOptions("run", (), given=GivenInputs(frozenset(given), {}, True))
+    def go(self, frame: Frame) -> bool:
+        vals, inner = frame.vals, self.body.frame()
+        condition = vals[self.condition]
+        if condition.size != 1 or bool(condition.reshape(())) is not self.truth:
+            return False
+        for outer, slot in self.captured:
+            inner.vals[slot] = vals[outer]
+        if not self.body.go(inner):
+            return False
+        for outer, slot in self.outputs:
+            vals[outer] = inner.vals[slot]
+        for slot in self.dies:
+            vals[slot] = None
+        return True
+
+
+class Stretch(NamedTuple):
+    """Ops in a row without a body. ``size``: how many."""
+
+    code: Code
+    size: int
+
+    def go(self, frame: Frame) -> bool:
+        return self.code(frame, Facts([], [], []))[0] == self.size
+
+
+class Body:
+    """The ops of a plan, in the order of running."""
+
+    def __init__(self, plan: Plan, parts: Sequence[Stretch | Branch]) -> None:
+        self.parts = tuple(parts)
         self._values: list[Any] = [None] * len(plan.names)
         for name, slot in plan.weights:
             self._values[slot] = plan.graph.weights[name]
 
+    def frame(self) -> Frame:
+        """A frame of which only the values are there: those of weights."""
+        frame = Frame.__new__(Frame)
+        frame.vals = self._values.copy()
+        return frame
+
+    def go(self, frame: Frame) -> bool:
+        """Call the kernels; False where one is otherwise than it was watched."""
+        return all(part.go(frame) for part in self.parts)
+
+
+class PreparedCall:
+    """``given``: what the inputs must be like, by name. ``options``: those that the trace records."""
+
+    def __init__(self, plan: Plan, body: Body, given: Mapping[str, Given]) -> None:
+        self.given = given
+        self.options = RunOptions("run", (), given=GivenInputs(frozenset(given), {}, True))
+        self._body = body
+        self._outputs = [(plan.names[slot], slot) for slot in plan.outputs]
+        self._pause = self._left = 0
+
     def fits(self, inputs: Mapping[str, Any]) -> bool:
         """Whether all inputs are as those of the watched runs, and arrays that own their memory."""
+        if self._left:
+            self._left -= 1
+            return False
         if len(inputs) != len(self.given) or len({id(value) for value in inputs.values()}) < len(inputs):
             return False
         for name, value in inputs.items():
             given = self.given.get(name)
             if given is None or type(value) is not np.ndarray or value.base is not None:
                 return False
-            flags, shape, declared = value.flags, value.shape, given.declared
-            if not flags.owndata or (value.dtype, flags.c_contiguous, flags.writeable) != given.facts:
+            flags, (_, declared, layout) = value.flags, given
+            if not flags.owndata or not flags.c_contiguous or value.dtype != declared.dtype:
                 return False
-            if (shape, value.strides) != given.layout and (declared is None or not is_shape(declared, shape)):
+            if (value.shape, value.strides) != layout and (layout or not is_shape(declared, value.shape)):
                 return False
         return True
 
-    def run(self, inputs: Mapping[str, Any]) -> Ended:
-        """Run the ops on inputs that fit, up to where one is otherwise than it was watched."""
-        frame = Frame.__new__(Frame)
-        frame.vals = self._values.copy()
+    def run(self, inputs: Mapping[str, Any]) -> dict[str, Any] | None:
+        """The outputs for inputs that fit; None where an op fails or is otherwise than it was watched."""
+        frame = self._body.frame()
         for name, value in inputs.items():
             frame.vals[self.given[name].slot] = value
-        return self.segment.go(frame)
+        try:
+            whole = self._body.go(frame)
+        except Exception:
+            return None  # the ordinary run says which op it was
+        return {name: frame.vals[slot] for name, slot in self._outputs} if whole else None
 
-    def resume(self, execution: RunState, ended: Ended) -> None:
-        """Bring a run that has just begun with equal inputs to where a prepared one ended."""
-        frame = execution.main
-        frame.vals[:], frame.ahead, frame.watch = ended.values, {}, None
-        self.segment.end(execution, frame, ended)
+    def was_read(self) -> None:
+        """The trace of a call was made, which takes a second run: let more and more calls run step by step at once."""
+        self._left = self._pause = min(2 * self._pause + 1, _PAUSE)
 
 
-def prepared(plan: Plan, segments: Sequence[Segment]) -> PreparedCall | None:
-    """The call of a plan, if one segment runs it whole on packed arrays of the caller's, of which no two share memory,
+def prepared(plan: Plan, watch: Watch, segments: Sequence[Segment]) -> PreparedCall | None:
+    """The call of a plan of a main graph, if all its ops did what they did in the watched run before, on packed arrays,
     and each output has memory of its own."""
-    segment = segments[0] if len(segments) == 1 else None
-    if segment is None or segment.start is None or len(segment.nodes) < len(plan.order) or segment.uses != plan.uses:
-        return None
     given = {}
-    left = {plan.slots[value.name]: value for value in plan.graph.inputs}
-    facts, layouts = segment.start
-    for at, (slot, layout, steady) in enumerate(zip(segment.slots, layouts, segment.steady)):
-        dtype, packed, writeable, *rest = facts[at * 8 : at * 8 + 8]
-        value = left.pop(slot, None)
-        if value is None or value.kind != "tensor" or not packed or rest != [False, 2, True, "caller", slot]:
+    for value, slot in zip(plan.graph.inputs, plan.inputs):
+        layout = watch.given.get(slot)
+        if value.kind != "tensor" or value.dtype is None or layout is None:
             return None
-        given[value.name] = Given(slot, (dtype, packed, writeable), layout, None if steady else value)
-    alone = {slots[0] for slots in segment.living if len(slots) == 1}
-    return None if left or not alone.issuperset(plan.outputs) else PreparedCall(plan, segment, given)
+        given[value.name] = Given(slot, value, None if slot in watch.loose else layout)
+    body = _body(plan, watch, segments) if watch.apart else None
+    return None if body is None else PreparedCall(plan, body, given)
+
+
+def _body(plan: Plan, watch: Watch, segments: Sequence[Segment] = ()) -> Body | None:
+    parts: list[Stretch | Branch] = []
+    uses, first = plan.uses.copy(), 0
+    for _, slot in plan.captured:
+        uses[slot] += KEEP
+    known = {(segment.first, len(segment.nodes)): segment for segment in segments}
+    for at, planned in enumerate([*plan.order, None]):
+        if planned is not None and not planned.control:
+            if at not in watch.alike or may_draw(planned.node):
+                return None
+            continue
+        if at > first:
+            segment = known.get((first, at - first)) or Segment(plan, first, at)
+            seen = [watch.alike[position] for position in range(first, at)]
+            if any(one.taken and not one.usual for one in seen):  # one that appends asks the frame for room
+                return None
+            parts.append(Stretch(segment.code or segment.numbers(seen, watch.loose, uses), at - first))
+            for passed in segment.nodes:
+                _read(passed, uses)
+        if planned is not None:
+            branch = _branch(plan, planned, watch, _read(planned, uses))
+            if branch is None:
+                return None
+            parts.append(branch)
+        first = at + 1
+    return Body(plan, parts)
+
+
+def _branch(plan: Plan, planned: PlannedNode, watch: Watch, dies: tuple[int, ...]) -> Branch | None:
+    if planned.position not in watch.repeated:
+        return None
+    attribute, inner, seen = watch.repeated[planned.position]
+    body = _body(inner, seen)
+    if body is None:
+        return None
+    captured = tuple((plan.slots[name], slot) for name, slot in inner.captured)
+    outputs = tuple((outer, slot) for outer, slot in zip(planned.outputs, inner.outputs) if outer)
+    return Branch(planned.inputs[0], attribute == "then_branch", captured, body, outputs, dies)
+
+
+def _read(planned: PlannedNode, uses: list[int]) -> tuple[int, ...]:
+    """Count what an op reads; returns the slots that are not read any more."""
+    for slot, times in planned.consumes:
+        uses[slot] -= times
+    return tuple(slot for slot in (*dict(planned.consumes), *planned.outputs) if slot and not uses[slot])

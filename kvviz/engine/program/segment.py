@@ -36,16 +36,6 @@ class State(NamedTuple):
     gone: list[int]
 
 
-class Ended(NamedTuple):
-    """How far the kernels of a segment have come. ``values``: of the frame. ``done``: ops. ``out``: what the kernel of
-    the next op returned or raised, or `NOT_RUN`."""
-
-    values: list[Any]
-    facts: Facts
-    done: int
-    out: Any
-
-
 class Segment:
     """Ops in a row, and the code that runs them. ``slots``: values from before that it reads, weights apart. ``start,
     uses``: what was seen of them, and how often each slot is still read."""
@@ -88,32 +78,22 @@ class Segment:
             return False, False
         if any(a != b and steady for a, b, steady in zip(now[1], self.start[1], self.steady)):
             return False, False
-        ended = self.go(frame)
-        self.end(execution, frame, ended)
-        return True, ended.done == len(self.ops)
-
-    def go(self, frame: Frame) -> Ended:
-        """Call the kernels on the values of a frame; nothing else of it is read but where an op appends."""
-        assert self.code is not None
-        facts = Facts([], [], [])
+        facts, out = Facts([], [], []), None
         try:
-            return Ended(frame.vals, facts, *self.code(frame, facts))
+            count, out = self.code(frame, facts)
         except Exception as error:
             trace = error.__traceback__
             assert trace is not None and trace.tb_next is not None
-            return Ended(frame.vals, facts, self._lines[trace.tb_next.tb_lineno], error)
-
-    def end(self, execution: RunState, frame: Frame, ended: Ended) -> None:
-        """Bring frame, ledger and log to where the kernels have come; complete the op that stopped them."""
-        _, facts, count, out = ended
+            count, out = self._lines[trace.tb_next.tb_lineno], error
         self._account(execution, frame, count, facts)
-        if out is NOT_RUN:
-            return
-        planned, op = self.nodes[count], self.ops[count]
-        args = tuple([frame.vals[slot] for slot in planned.inputs])
-        if isinstance(out, Exception):
-            raise_failure(planned, args, out)
-        execution.execute(frame, planned, (args, out, op.taken, op.masks))
+        if out is not NOT_RUN:
+            # Complete the op that stopped the code.
+            planned, op = self.nodes[count], self.ops[count]
+            args = tuple([frame.vals[slot] for slot in planned.inputs])
+            if isinstance(out, Exception):
+                raise_failure(planned, args, out)
+            execution.execute(frame, planned, (args, out, op.taken, op.masks))
+        return True, count == len(self.ops)
 
     def _account(self, execution: RunState, frame: Frame, count: int, facts: Facts) -> None:
         """Bring frame, ledger and log to where they are after ``count`` ops."""
@@ -172,12 +152,6 @@ class Segment:
         highest, end, totals = int(curve.max()), int(curve[-1]), sums.sum(0).tolist()
         return Bytes(key, sizes[:made], curve, self._upto[:count], highest, end, sums, totals)
 
-    @property
-    def living(self) -> list[list[int]]:
-        """The slots of each new storage that is alive at its end; empty if an op appends, which hangs on the frame."""
-        appends = any(one.taken and not one.usual for one in self._seen)
-        return [] if appends else [slots for *_, slots in self._whole.alive]
-
     # -- making it --------------------------------------------------------------------------------------------------
 
     def build(self, seen: list[Seen], loose: set[int]) -> None:
@@ -214,11 +188,16 @@ class Segment:
         self._events, self._signs, self._upto = np.array(events), np.array(signs), np.array(upto)
         self.code, self._lines = code_of(self.nodes, seen, self.ops, loose, self._fixed)
 
+    def numbers(self, seen: list[Seen], loose: set[int], uses: list[int]) -> Code:
+        """Code that only computes: nobody asks who holds what it reads."""
+        self._seen, self._varies, self.uses, self._lent = seen, loose, uses.copy(), []
+        ops, _ = self._simulate(len(self.nodes))
+        return code_of(self.nodes, seen, ops, loose, self._fixed)[0]
+
     def _simulate(self, count: int) -> tuple[list[Op], State]:
         """The ops, and what there is after ``count`` of them: who holds which storage, as `Execution.note` counts."""
-        assert self.start is not None
-        facts, uses = self.start[0], list(self.uses)
-        outer = {slot: (facts[at * 8 + 4], facts[at * 8 + 7]) for at, slot in enumerate(self.slots)}
+        facts, uses = self.start[0] if self.start else [], list(self.uses)
+        outer = {slot: (facts[at * 8 + 4], facts[at * 8 + 7]) for at, slot in enumerate(self.slots) if facts}
         refs, holders, generations = dict[int, int](), dict[int, int](), dict[int, int]()
         first = dict[int, int]()  # holders of storages from before, when it begins
         ops: list[Op] = []

@@ -27,6 +27,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from kvviz.engine import decide
+from kvviz.engine.frame import Frame
 from kvviz.engine.ledger import Ledger
 from kvviz.engine.plan import Plan
 from kvviz.engine.policy import Policy
@@ -48,15 +49,26 @@ class StepProgram:
         self.segments: tuple[Segment, ...] = ()
         self.call: PreparedCall | None = None
         self._last: Watch | None = None
-        self._loose: set[int] = set()
         self._learned = 0
         self._missed = 0
+        self._failed = 0
 
     @property
     def watches(self) -> bool:
         """Whether the next run is to be watched."""
-        ready = self.segments and all(segment.code for segment in self.segments)
+        ready = self.call or (self.segments and all(segment.code for segment in self.segments))
         return self._learned < _PATIENCE and (not ready or self._missed > 2)
+
+    def watch(self, frame: Frame, attribute: str) -> Watch | None:
+        """What takes down a frame of the plan; those of the branches that it takes are taken down, too."""
+        outer: Watch | None = frame.parent.watch if frame.parent is not None else None
+        branch = outer is not None and frame.caller is not None and frame.caller.control == "If"
+        if not branch and not self.watches:
+            return None
+        watch = Watch()
+        if outer is not None and frame.caller is not None and branch:
+            outer.bodies[frame.caller.position] = attribute, frame.plan, watch
+        return watch
 
     def by_position(self) -> dict[int, Segment]:
         """The segments by the position of their first op."""
@@ -69,39 +81,36 @@ class StepProgram:
         else:
             self._missed += 2 if begun else segment is self.segments[0]
 
+    def called(self, whole: bool) -> None:
+        """The call was tried. If three in a row did not come to their end, watch the plan again."""
+        self._failed = 0 if whole else self._failed + 1
+        if self._failed > 2:
+            self.call, self._failed, self._missed = None, 0, 3
+
     def learn(self, plan: Plan, watch: Watch) -> None:
         """Compare a watched run with the one before. Ctrl-C is heard at once, as nothing has changed by then."""
         if self._last is not None:
             with interruptible():
-                loose, segments = self._compared(plan, self._last, watch)
+                watch.compare(plan, self._last, self._missed > 0)
+                segments = _segments(plan, watch)
+                ready = not plan.graph.path and all(segment.code for segment in segments)
+                call = prepared(plan, watch, segments) if ready else None
             self._learned += 1
-            self._loose, self._missed, self.segments, self.call = loose, 0, segments, prepared(plan, segments)
+            self._missed, self.segments, self.call = 0, segments, call
         self._last = watch
 
-    def _compared(self, plan: Plan, before: Watch, watch: Watch) -> tuple[set[int], tuple[Segment, ...]]:
-        loose, alike = set(self._loose) if self._missed else set[int](), dict[int, Seen]()
-        for position, seen in watch.ops.items():
-            past = before.ops.get(position)
-            if past is not None and _alike(past, seen):
-                alike[position] = seen
-                slots = (*plan.order[position].inputs, *plan.order[position].outputs)
-                loose.update(slot for slot, a, b in zip(slots, past.layouts, seen.layouts) if a != b)
-        segments = []
-        least = _SHORTEST_INNER if plan.graph.path else _SHORTEST
-        for first, stop in _stretches(len(plan.order), alike, least):
-            segment = Segment(plan, first, stop)
-            slots, start, uses = watch.starts.get(first, ((), None, []))
-            if start is not None and slots == segment.slots:
-                segment.start, segment.uses = start, uses
-                segment.build([alike[position] for position in range(first, stop)], loose)
-            segments.append(segment)
-        return loose, tuple(segments)
 
-
-def _alike(one: Seen, two: Seen) -> bool:
-    same = one.taken == two.taken and one.masks == two.masks and len(one.layouts) == len(two.layouts)
-    kinds = [[where and (where[2], where[4]) for where in seen.placed] for seen in (one, two)]
-    return same and one[3:5] == two[3:5] and one[7:-1] == two[7:-1] and kinds[0] == kinds[1]
+def _segments(plan: Plan, watch: Watch) -> tuple[Segment, ...]:
+    segments = []
+    least = _SHORTEST_INNER if plan.graph.path else _SHORTEST
+    for first, stop in _stretches(len(plan.order), watch.alike, least):
+        segment = Segment(plan, first, stop)
+        slots, start, uses = watch.starts.get(first, ((), None, []))
+        if start is not None and slots == segment.slots:
+            segment.start, segment.uses = start, uses
+            segment.build([watch.alike[position] for position in range(first, stop)], watch.loose)
+        segments.append(segment)
+    return tuple(segments)
 
 
 def _stretches(count: int, alike: Mapping[int, Seen], least: int) -> Iterator[tuple[int, int]]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from kvviz.engine import decide
 from kvviz.engine.frame import Frame
-from kvviz.engine.plan import PlannedNode
+from kvviz.engine.plan import Plan, PlannedNode
 from kvviz.memory.storage import repeats, root_of
 from kvviz.ops.registry import is_extension
 from kvviz.trace.schema.events import APPEND, NEW, VIEW
@@ -48,14 +48,56 @@ class Seen(NamedTuple):
 
 
 class Watch:
-    """What the ops of one frame did, by position; of unusual ones nothing. ``starts``: of the segments that are known
-    so far, by position: what they read, how that was when they began (see `Segment.look`), and how often each slot was
-    still to be read."""
+    """What the ops of one frame did, by position; of unusual ones nothing.
+
+    ``starts``: of the segments that are known so far, by position: what they read, how that was when they began (see
+      `Segment.look`), and how often each slot was still to be read.
+    ``bodies``: of each If the branch that it took, its plan and what its ops did.
+    ``given``: of a main graph, the layouts of its packed inputs.
+    ``apart``: whether each output of a main graph has memory of its own.
+    ``alike, repeated``: the ops and the bodies that did the same in the run before.
+    ``loose``: slots whose values lie otherwise each time.
+    """
 
     def __init__(self) -> None:
         self.ops: dict[int, Seen] = {}
         self.starts: dict[int, tuple[tuple[int, ...], tuple[list[Any], list[Layout]] | None, list[int]]] = {}
+        self.bodies: dict[int, tuple[str, Plan, Watch]] = {}
+        self.given: dict[int, Layout] = {}
+        self.apart = False
+        self.alike: dict[int, Seen] = {}
+        self.repeated: dict[int, tuple[str, Plan, Watch]] = {}
+        self.loose: set[int] = set()
         self._upto = 0  # all ops before it have run
+
+    def begin(self, frame: Frame) -> None:
+        """Take down the inputs of a main graph."""
+        for slot in frame.plan.inputs:
+            value = frame.vals[slot]
+            if type(value) is np.ndarray and value.flags.c_contiguous:
+                self.given[slot] = value.shape, value.strides
+
+    def end(self, frame: Frame) -> None:
+        """Take down the outputs of a main graph."""
+        stores = [frame.stores[slot] for slot in frame.plan.outputs]
+        owned = all(storage is not None and storage.owned for storage in stores)
+        self.apart = owned and len({storage.id for storage in stores}) == len(stores)
+
+    def compare(self, plan: Plan, before: Watch, keep: bool) -> None:
+        """Find what was alike in the run before, in bodies too. ``keep``: slots that lay otherwise then count."""
+        self.loose = set(before.loose) if keep else set()
+        for position, seen in self.ops.items():
+            past = before.ops.get(position)
+            if past is not None and _alike(past, seen):
+                self.alike[position] = seen
+                slots = (*plan.order[position].inputs, *plan.order[position].outputs)
+                self.loose.update(slot for slot, a, b in zip(slots, past.layouts, seen.layouts) if a != b)
+        self.loose.update(slot for slot, layout in self.given.items() if before.given.get(slot) != layout)
+        for position, (attribute, inner, body) in self.bodies.items():
+            branch, _, past_body = before.bodies.get(position, ("", None, None))
+            if branch == attribute and past_body is not None:
+                body.compare(inner, past_body, keep)
+                self.repeated[position] = self.bodies[position]
 
     def add(
         self,
@@ -138,3 +180,9 @@ def fits_of(planned: PlannedNode, args: Sequence[Any]) -> tuple:
             if not flags.c_contiguous:
                 found += (repeats(past), decide.rows_are_in_order(past.shape, past.strides, past.itemsize))
     return tuple(found)
+
+
+def _alike(one: Seen, two: Seen) -> bool:
+    same = one.taken == two.taken and one.masks == two.masks and len(one.layouts) == len(two.layouts)
+    kinds = [[where and (where[2], where[4]) for where in seen.placed] for seen in (one, two)]
+    return same and one[3:5] == two[3:5] and one[7:-1] == two[7:-1] and kinds[0] == kinds[1]

@@ -14,11 +14,10 @@ from kvviz.engine import control_flow
 from kvviz.engine.binding import Weights
 from kvviz.engine.execution import Execution
 from kvviz.engine.frame import Frame
-from kvviz.engine.plan import Plan, PlannedNode
+from kvviz.engine.plan import Plan, PlannedNode, may_draw
 from kvviz.engine.run_state import Recorder
 from kvviz.engine.sessions.recipe import Kept
 from kvviz.errors import KvvizError, ReplayError
-from kvviz.graph.model import Node
 from kvviz.interrupts import deliver
 from kvviz.trace.schema.events import VIEW, Op, OpNode
 
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
 BUDGET = 256 << 20
 # Carried inputs are also kept after this many runs, if they are small, so that a replay is never long.
 _STRIDE = 64
-_RANDOM = {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
 Carried = Mapping[str, tuple[int, str]]
 
 
@@ -152,20 +150,14 @@ def repeated_runs(trace: Trace, runs: Sequence[int], kind: type[Execution] = Exe
 
 def _check_repeatable(trace: Trace) -> None:
     for _, node in trace.graph.walk():
-        if (node.op_type in _RANDOM or _may_drop(node)) and "seed" not in node.attributes:
+        if may_draw(node):
             raise ReplayError(f"{node.name} would draw other random numbers")
 
 
 def is_random(row: Op) -> bool:
-    """Whether the result of a step is random. Dropout is so in training only; else it is a view."""
-    node, placed = row.op.node, row.outs
-    drops = _may_drop(node) and placed[0] is not None and placed[0][2] != VIEW
-    return (drops or node.op_type in _RANDOM) and "seed" not in node.attributes
-
-
-def _may_drop(node: Node) -> bool:
-    """Whether a Dropout may be in training, which takes a third input."""
-    return node.op_type == "Dropout" and len(node.inputs) > 2 and bool(node.inputs[2])
+    """Whether the result of a step is random. A Dropout that only views its input is not in training."""
+    node, first = row.op.node, row.outs[0]
+    return may_draw(node) and (node.op_type != "Dropout" or (first is not None and first[2] != VIEW))
 
 
 def _never(frame: Frame, planned: PlannedNode, args: Sequence[Any]) -> tuple:

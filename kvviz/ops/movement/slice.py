@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -124,6 +125,7 @@ def pad(x, amounts=None, fill=None, where=None, *, mode="constant", value=0.0, p
     return core if core.base is None and core is not x else core.copy()
 
 
+@lru_cache(maxsize=256)
 def _sources(length: int, before: int, after: int, mode: str) -> np.ndarray:
     """Which element of an axis stands at each place of the padded axis."""
     places = np.arange(-before, length + after)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from itertools import product
+from typing import Any
 
 import numpy as np
 
 from kvviz.errors import OpError
-from kvviz.ops.numeric import FromWeights, contiguous, rounded_once, whole_limits
+from kvviz.ops.numeric import FromWeights, contiguous, is_narrow, rounded_once, whole_limits
 from kvviz.ops.registry import op
 
 
@@ -108,15 +109,28 @@ def window(
     return Window(kernel_shape, strides, dilations, begins, tuple(ends), tuple(output_sizes))
 
 
-@op("Conv")
-@rounded_once
-def conv(x, w, bias=None, *, group=1, kernel_shape=None, **geometry):
-    """Convolution over any number of spatial axes; weights are (out, in / group, kernel…)."""
+def _way(x: np.ndarray, w: np.ndarray, group: int = 1, kernel_shape: Any = None, **how: Any) -> Callable[..., Any]:
+    """What convolves such tensors: a function of input, weights and bias."""
     if w.ndim != x.ndim or w.shape[1] * group != x.shape[1]:
         raise OpError(f"Conv: weights {w.shape} in {group} groups do not fit an input of shape {x.shape}")
-    place = window(x.shape, w.shape[2:], **geometry, spare=1)
+    place = window(x.shape, w.shape[2:], **how, spare=1)
     if group == 1 and place.few and w.shape[1] >= _DEEP and x.size and w.size:
-        return _by_position(x, w, bias, place)
+        return _gathered(x.shape, len(w), x.dtype, place)
+    return partial(_channel_by_channel, group, place)
+
+
+def _steady_conv(args: Sequence[Any], attributes: dict) -> Callable[..., Any] | None:
+    return None if is_narrow(args[0]) else _way(args[0], args[1], **attributes)
+
+
+@op("Conv", steady=_steady_conv)
+@rounded_once
+def conv(x, w, bias=None, *, group=1, **geometry):
+    """Convolution over any number of spatial axes; weights are (out, in / group, kernel…)."""
+    return _way(x, w, group, **geometry)(x, w, bias)
+
+
+def _channel_by_channel(group, place, x, w, bias=None):
     if not x.size:
         y = np.zeros((len(x), w.shape[0], *place.output), x.dtype)
     elif w.shape[1] == 1 and w.shape[0] == group and group > 1:
@@ -134,28 +148,37 @@ _turned = FromWeights(budget=1 << 28)
 """Filters as (kernel… · in, out), one matrix for each."""
 
 
-def _by_position(x, w, bias, geometry):
-    batch, outs = len(x), len(w)
-    filters = _turned.get((w,))
-    if filters is None:
-        filters = np.array(w.transpose(*range(2, w.ndim), 1, 0), order="C").reshape(-1, outs)
-        _turned.put((w,), filters)
-    sizes, inner, outer = _room(geometry.begins, geometry.ends, x.shape[2:])
-    rows = np.zeros((batch, *sizes, x.shape[1]), x.dtype)
-    rows[inner[:1] + inner[2:]] = x[outer].transpose(0, *range(2, x.ndim), 1)
-    steps = rows.strides[1:-1]
+@lru_cache(maxsize=1024)
+def _gathered(shape, outs, dtype, geometry) -> Callable[..., np.ndarray]:
+    """A convolution whose windows are gathered so, for one shape of the input."""
+    batch, channels, *_ = shape
+    sizes, inner, outer = _room(geometry.begins, geometry.ends, shape[2:])
+    room, into, order = (batch, *sizes, channels), inner[:1] + inner[2:], (0, *range(2, len(shape)), 1)
+    whole, *steps, _ = np.empty(room, dtype).strides
     along = [step * s for step, s in zip(steps, geometry.strides)]
     apart = [step * d for step, d in zip(steps, geometry.dilations)]
-    shape = (batch, *geometry.output, *geometry.kernel, x.shape[1])
-    windows = np.ndarray(shape, x.dtype, rows, 0, (rows.strides[0], *along, *apart, x.itemsize))
-    made = np.matmul(windows.reshape(batch, -1, len(filters)), filters).swapaxes(1, 2)
-    y = np.empty((batch, outs, *geometry.output), x.dtype)
-    into = y.reshape(made.shape)
-    if bias is None:
-        into[...] = made
-    else:
-        np.add(made, bias.reshape(-1, 1), into)
-    return y
+    windows = (batch, *geometry.output, *geometry.kernel, channels)
+    strides = (whole, *along, *apart, dtype.itemsize)
+    columns, made = (batch, math.prod(geometry.output), -1), (batch, outs, *geometry.output)
+
+    def convolve(x, w, bias=None):
+        filters = _turned.get((w,))
+        if filters is None:
+            filters = np.array(w.transpose(*range(2, w.ndim), 1, 0), order="C").reshape(-1, outs)
+            _turned.put((w,), filters)
+        rows = np.zeros(room, dtype)
+        rows[into] = x[outer].transpose(order)
+        gathered = np.ndarray(windows, dtype, rows, 0, strides).reshape(columns)
+        products = np.matmul(gathered, filters).swapaxes(1, 2)
+        y = np.empty(made, dtype)
+        into_y = y.reshape(products.shape)
+        if bias is None:
+            into_y[...] = products
+        else:
+            np.add(products, bias.reshape(-1, 1), into_y)
+        return y
+
+    return convolve
 
 
 # Convolutions process columns, and depthwise ones channels, in parts of about so many bytes: they stay in a cache of
