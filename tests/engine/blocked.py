@@ -1,6 +1,7 @@
 """Graphs whose node ``target`` is kept from running in place by one thing only, and the same graphs without it."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -56,6 +57,16 @@ ALIAS_ITSELF = """g (float[2, 3] x) => (float[2, 3] t) <int64[1] first = {0}, in
 APPEND = (
     "g (float[1, N, 2] past, float[1, 1, 2] new) => (float[1, M, 2] t) { [target] t = Concat <axis = 1> (past, new) }"
 )
+
+DONATED = {"donate": ["past"]}
+
+
+def appended(past: Any, cured: int = 9, **facts: Any) -> Case:
+    """An append that has no room, and the same to a block of so many rows."""
+    told: dict[str, Any] = {"code": "NO_CAPACITY", "culprit": "the buffer of past", "options": DONATED, **facts}
+    told |= {"inputs": {**NEW, "past": past}, "input": "past", "text": APPEND, "cured_options": DONATED}
+    return Case(**told, cured_inputs={"past": lambda: kvviz.reserve(PAST, 1, cured)})
+
 
 CASES = {
     "a later op reads it": Case("NOT_LAST_USE", "later", LATER % "a", LATER % "x"),
@@ -117,45 +128,11 @@ CASES = {
         message=": it holds float16, the output float32",
         opset=23,
     ),
-    "no room is reserved": Case(
-        "NO_CAPACITY",
-        "the buffer of past",
-        APPEND,
-        inputs={**NEW, "past": PAST},
-        input="past",
-        options={"donate": ["past"]},
-        cured_options={"donate": ["past"]},
-        cured_inputs={"past": lambda: kvviz.reserve(PAST, 1, 5)},
-        message=": it holds 4 rows along axis 1, and 5 are needed",
-    ),
-    "the reserved room is full": Case(
-        "NO_CAPACITY",
-        "the buffer of past",
-        APPEND,
-        inputs={**NEW, "past": lambda: kvviz.reserve(PAST, 1, 4)},
-        input="past",
-        options={"donate": ["past"]},
-        cured_options={"donate": ["past"]},
-        cured_inputs={"past": lambda: kvviz.reserve(PAST, 1, 9)},
-    ),
-    "the reserved room is on another axis": Case(
-        "NO_CAPACITY",
-        "the buffer of past",
-        APPEND,
-        inputs={**NEW, "past": lambda: kvviz.reserve(PAST, 2, 9)},
-        input="past",
-        options={"donate": ["past"]},
-        cured_options={"donate": ["past"]},
-        cured_inputs={"past": lambda: kvviz.reserve(PAST, 1, 9)},
-    ),
-    "the caller owns the reserved block": Case(
-        "BORROWED_INPUT",
-        "the caller",
-        APPEND,
-        inputs={**NEW, "past": lambda: kvviz.reserve(PAST, 1, 9)},
-        input="past",
-        cured_options={"donate": ["past"]},
-        cured_inputs={"past": lambda: kvviz.reserve(PAST, 1, 9)},
+    "no room is reserved": appended(PAST, 5, message=": it holds 4 rows along axis 1, and 5 are needed"),
+    "the reserved room is full": appended(lambda: kvviz.reserve(PAST, 1, 4)),
+    "the reserved room is on another axis": appended(lambda: kvviz.reserve(PAST, 2, 9)),
+    "the caller owns the reserved block": appended(
+        lambda: kvviz.reserve(PAST, 1, 9), code="BORROWED_INPUT", culprit="the caller", options={}
     ),
     "it is transposed": Case(
         "NOT_CONTIGUOUS",

@@ -1,23 +1,32 @@
-"""Random graphs around caches: operators that write or append to them, views of them, and readers that would notice.
-
-The nodes are collected in the `Sketch` of `random_graphs`; what is new here are the operators that keep caches.
+"""Random graphs around caches: operators that write or append to them, views of them, and readers that would notice;
+and the memory in which a caller gives caches: apart, with room, as parts of one block, or one array under two names.
 """
 
-import random
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
+from random import Random
 from typing import Any
 
 import numpy as np
 import onnx
-from onnx import helper, numpy_helper
+from onnx import helper
 
-from tests.engine.random_graphs import Shape, Sketch, inside_if, inside_loop
+import kvviz
+from tests.engine.random_graphs import Around, Shape, Writer, inside_if, inside_loop, model_of
 
 MS = "com.microsoft"
 HEADS, ROWS, SIZE = 2, 4, 8
 LARGEST = 1024
 LAYOUTS = ("apart", "with room", "halves", "rows of one block", "inside", "one array", "a part of the other")
+OVER_PASTS = ("attention_inside", "attention_outside", "group_query", "multi_head")
+WRITERS = (
+    "tensor_scatter", "tensor_scatter", "scatter_nd", "scatter_elements", "concat", "concat", "attention_inside",
+    "attention_inside", "attention_outside", "group_query", "multi_head", "multi_head", "linear_attention",
+    "causal_conv",
+)  # fmt: skip
+OTHERS = ("transpose", "slice", "slice", "reshape", "identity", "unary", "binary", "reduce", "matmul", "softmax")
+AROUND: tuple[Around, ...] = (None, None, None, inside_if, inside_loop)
 
 
 @dataclass(frozen=True)
@@ -36,59 +45,28 @@ class CacheExample:
     backwards: bool
 
 
-def over(ranks: tuple[int, ...]) -> Callable[[Callable[..., None]], Callable[[Any], None]]:
-    """A node over a value of such a rank; none where there is no such value."""
+class CacheWriter(Writer):
+    """A graph in the making that keeps caches."""
 
-    def added_by(add: Callable[..., None]) -> Callable[[Any], None]:
-        def added(writer: Any) -> None:
-            if (found := writer.cache(ranks)) is not None:
-                add(writer, *found)
+    unaries = ("Neg", "Relu", "Abs")
+    ranks: Mapping[str, tuple[int, ...]] = {
+        **dict.fromkeys(("scatter_nd", "scatter_elements"), (2, 3, 4)),
+        **dict.fromkeys(("tensor_scatter", "concat", "slice", "reshape", "reduce"), (3, 4)),
+        **dict.fromkeys((*OVER_PASTS, "linear_attention", "transpose", "matmul", "softmax"), (4,)),
+        "causal_conv": (3,),
+    }
 
-        return added
-
-    return added_by
-
-
-def over_pasts(add: Callable[..., None]) -> Callable[[Any], None]:
-    """A node over a past of keys and one of values."""
-
-    def added(writer: Any) -> None:
-        if (found := writer.pasts()) is not None:
-            add(writer, *found)
-
-    return added
-
-
-class Writer:
-    """Adds random nodes to a sketch: every method adds one, where a value fits it."""
-
-    def __init__(self, draw: random.Random, sketch: Sketch) -> None:
-        self.draw, self.sketch = draw, sketch
-        self.numbers = np.random.default_rng(draw.randrange(1 << 30))
-
-    def pick(self, fits: Callable[[Shape], bool]) -> str | None:
-        names = [name for name, shape in self.sketch.shapes.items() if fits(shape)]
-        if not names:
+    def found(self, kind: str) -> tuple[Any, ...] | None:
+        """A value and its shape; for attention two of a shape, as a past of keys and one of values."""
+        if (found := super().found(kind)) is None or kind not in OVER_PASTS:
+            return found
+        key, shape = found
+        if shape[3] != SIZE or prod(shape) > LARGEST:
             return None
-        # Newer values more often, so that chains form; the rest are readers of what is there already.
-        return self.draw.choice(names[-3:] if self.draw.random() < 0.5 else names)
+        # One value on both sides is a case of its own, and should not be the most frequent one.
+        others = [name for name, have in self.shapes.items() if have == shape and name != key]
+        return key, self.draw.choice(others) if others and self.draw.random() < 0.7 else self.like(shape), shape
 
-    def like(self, shape: Shape) -> str:
-        """A value of that shape, or a weight."""
-        name = self.pick(lambda have: have == shape)
-        return self.normals(*shape) if name is None or self.draw.random() < 0.4 else name
-
-    def normals(self, *shape: int) -> str:
-        return self.sketch.weight(self.numbers.standard_normal(shape).astype(np.float32))
-
-    def whole(self, *numbers: int, dtype: type = np.int64) -> str:
-        return self.sketch.weight(np.array(numbers, dtype))
-
-    def cache(self, rank: tuple[int, ...]) -> tuple[str, Shape] | None:
-        name = self.pick(lambda shape: len(shape) in rank and all(shape))
-        return None if name is None else (name, self.sketch.shapes[name])
-
-    @over((3, 4))
     def tensor_scatter(self, x: str, shape: Shape) -> None:
         axis, mode = self.draw.randrange(1, len(shape)), self.draw.choice(["linear", "circular"])
         rows = self.draw.choice([1, 1, min(2, shape[axis])])
@@ -96,66 +74,44 @@ class Writer:
         update = self.like((*shape[:axis], rows, *shape[axis + 1 :]))
         starts = self.whole(*(self.draw.randint(0, last) for _ in range(shape[0])))
         inputs = [x, update] if self.draw.random() < 0.2 else [x, update, starts]
-        self.sketch.add("TensorScatter", inputs, [shape], axis=axis, mode=mode)
+        self.add("TensorScatter", inputs, [shape], axis=axis, mode=mode)
 
-    @over((2, 3, 4))
     def scatter_nd(self, x: str, shape: Shape) -> None:
         depth = self.draw.randrange(1, len(shape) + 1)
         places = list(np.ndindex(*shape[:depth]))
         chosen = self.draw.sample(places, min(len(places), self.draw.choice([1, 1, 2])))
-        indices = self.sketch.weight(np.array(chosen, np.int64))
-        self.sketch.add("ScatterND", [x, indices, self.like((len(chosen), *shape[depth:]))], [shape])
+        indices = self.weight(np.array(chosen, np.int64))
+        self.add("ScatterND", [x, indices, self.like((len(chosen), *shape[depth:]))], [shape])
 
-    @over((2, 3, 4))
-    def scatter_elements(self, x: str, shape: Shape) -> None:
-        axis = self.draw.randrange(len(shape))
-        part = (*shape[:axis], 1, *shape[axis + 1 :])
-        indices = self.sketch.weight(np.full(part, self.draw.randrange(shape[axis])))
-        self.sketch.add("ScatterElements", [x, indices, self.like(part)], [shape], axis=axis)
-
-    @over((3, 4))
     def concat(self, x: str, shape: Shape) -> None:
         if self.draw.random() < 0.7:
             # What may have room: a past, and what was appended to one.
-            appended = [node.output[0] for node in self.sketch.nodes if node.op_type == "Concat"]
+            appended = [node.output[0] for node in self.nodes if node.op_type == "Concat"]
             x = self.draw.choice(["past0", "past1", *appended])
-            shape = self.sketch.shapes[x]
+            shape = self.shapes[x]
         axis = 2 if self.draw.random() < 0.8 else self.draw.randrange(len(shape))
         new = (*shape[:axis], 1, *shape[axis + 1 :])
         total = (*shape[:axis], shape[axis] + 1, *shape[axis + 1 :])
-        if np.prod(total) > LARGEST:
+        if prod(total) > LARGEST:
             return
         inputs = [x, self.like(new)] if self.draw.random() < 0.85 else [self.like(new), x]
-        self.sketch.add("Concat", inputs, [total], axis=axis)
+        self.add("Concat", inputs, [total], axis=axis)
 
-    def pasts(self) -> tuple[str, str, Shape] | None:
-        """Two values that can be a past of keys and one of values."""
-        if (found := self.cache((4,))) is None or found[1][3] != SIZE or np.prod(found[1]) > LARGEST:
-            return None
-        key, shape = found
-        # One value on both sides is a case of its own, and should not be the most frequent one.
-        others = [name for name, have in self.sketch.shapes.items() if have == shape and name != key]
-        value = self.draw.choice(others) if others and self.draw.random() < 0.7 else self.like(shape)
-        return key, value, shape
-
-    @over_pasts
     def attention_inside(self, key: str, value: str, shape: Shape) -> None:
         batch, heads, rows, size = shape
         new, grown = (batch, heads, 1, size), (batch, heads, rows + 1, size)
         queries = (batch, heads * self.draw.choice([1, 2]), 1, size)
         inputs = [self.like(queries), self.like(new), self.like(new), "", key, value]
-        self.sketch.add("Attention", inputs, [queries, grown, grown], is_causal=self.draw.randrange(2))
+        self.add("Attention", inputs, [queries, grown, grown], is_causal=self.draw.randrange(2))
 
-    @over_pasts
     def attention_outside(self, key: str, value: str, shape: Shape) -> None:
         batch, heads, rows, size = shape
         queries = (batch, heads * self.draw.choice([1, 2]), self.draw.choice([1, 2]), size)
         inputs = [self.like(queries), key, value]
         if self.draw.random() < 0.6:
             inputs += ["", "", "", self.whole(*(self.draw.randint(1, rows) for _ in range(batch)))]
-        self.sketch.add("Attention", inputs, [queries], is_causal=self.draw.randrange(2))
+        self.add("Attention", inputs, [queries], is_causal=self.draw.randrange(2))
 
-    @over_pasts
     def group_query(self, key: str, value: str, shape: Shape) -> None:
         batch, heads, rows, size = shape
         valid = [rows + 1] * batch
@@ -166,9 +122,8 @@ class Writer:
         inputs = [self.like((batch, 1, width * size)), self.like(new), self.like(new), key, value]
         inputs += [self.whole(*(n - 1 for n in valid), dtype=np.int32), self.whole(total, dtype=np.int32)]
         shapes: list[Shape] = [(batch, 1, width * size), present, present]
-        self.sketch.add("GroupQueryAttention", inputs, shapes, domain=MS, num_heads=width, kv_num_heads=heads)
+        self.add("GroupQueryAttention", inputs, shapes, domain=MS, num_heads=width, kv_num_heads=heads)
 
-    @over_pasts
     def multi_head(self, key: str, value: str, shape: Shape) -> None:
         batch, heads, rows, size = shape
         new = (batch, 1, heads * size)
@@ -177,115 +132,70 @@ class Writer:
             inputs.append(self.whole(self.draw.randrange(rows), dtype=np.int32))
         else:
             present = (batch, heads, rows + 1, size)
-        self.sketch.add("MultiHeadAttention", inputs, [new, present, present], domain=MS, num_heads=heads)
+        self.add("MultiHeadAttention", inputs, [new, present, present], domain=MS, num_heads=heads)
 
-    @over((4,))
     def linear_attention(self, state: str, shape: Shape) -> None:
         batch, heads, size, width = shape
         keys, values = (batch, 1, heads * size), (batch, 1, heads * width)
         told = {"q_num_heads": heads, "kv_num_heads": heads, "update_rule": "linear"}
         inputs = [self.like(keys), self.like(keys), self.like(values), state]
-        self.sketch.add("LinearAttention", inputs, [values, shape], domain=MS, **told)
+        self.add("LinearAttention", inputs, [values, shape], domain=MS, **told)
 
-    @over((3,))
     def causal_conv(self, state: str, shape: Shape) -> None:
         batch, channels, columns = shape
         x = (batch, channels, self.draw.choice([1, 2]))
         inputs = [self.like(x), self.normals(channels, 1, columns + 1), "", state]
-        self.sketch.add("CausalConvWithState", inputs, [x, shape], domain=MS)
+        self.add("CausalConvWithState", inputs, [x, shape], domain=MS)
 
-    @over((4,))
     def transpose(self, x: str, shape: Shape) -> None:
         perm = self.draw.choice([(0, 2, 1, 3), (0, 2, 1, 3), (0, 1, 3, 2), (1, 0, 2, 3)])
-        self.sketch.add("Transpose", [x], [tuple(shape[p] for p in perm)], perm=list(perm))
+        self.add("Transpose", [x], [tuple(shape[p] for p in perm)], perm=list(perm))
 
-    @over((3, 4))
     def slice(self, x: str, shape: Shape) -> None:
         axis = self.draw.choice([2, 2, 1])
         start = self.draw.randrange(shape[axis])
         stop = self.draw.randint(start + 1, shape[axis])
         bounds = [self.whole(n) for n in (start, stop, axis)]
-        self.sketch.add("Slice", [x, *bounds], [(*shape[:axis], stop - start, *shape[axis + 1 :])])
+        self.add("Slice", [x, *bounds], [(*shape[:axis], stop - start, *shape[axis + 1 :])])
 
-    @over((3, 4))
     def reshape(self, x: str, shape: Shape) -> None:
-        to = (shape[0], int(np.prod(shape[1:-1])), shape[-1]) if len(shape) == 4 else (shape[0], 1, *shape[1:])
-        self.sketch.add("Reshape", [x, self.whole(*to)], [to])
+        to = (shape[0], prod(shape[1:-1]), shape[-1]) if len(shape) == 4 else (shape[0], 1, *shape[1:])
+        self.add("Reshape", [x, self.whole(*to)], [to])
 
-    def identity(self) -> None:
-        x = self.draw.choice(list(self.sketch.shapes))
-        self.sketch.add("Identity", [x], [self.sketch.shapes[x]])
+    def binary(self, x: str, shape: Shape) -> None:
+        self.add(self.draw.choice(["Add", "Mul"]), [x, self.like(shape)], [shape])
 
-    def unary(self) -> None:
-        x = self.draw.choice(list(self.sketch.shapes))
-        self.sketch.add(self.draw.choice(["Neg", "Relu", "Abs"]), [x], [self.sketch.shapes[x]])
-
-    def binary(self) -> None:
-        x = self.draw.choice(list(self.sketch.shapes))
-        shape = self.sketch.shapes[x]
-        self.sketch.add(self.draw.choice(["Add", "Mul"]), [x, self.like(shape)], [shape])
-
-    @over((3, 4))
-    def reduce(self, x: str, shape: Shape) -> None:
-        axes = sorted(self.draw.sample(range(len(shape)), self.draw.choice([1, 1, 2, 3])))
-        kind = self.draw.choice(["ReduceMax", "ReduceSum", "ReduceMean"])
-        self.sketch.add(kind, [x, self.whole(*axes)], [tuple(1 if i in axes else n for i, n in enumerate(shape))])
-
-    @over((4,))
     def matmul(self, x: str, shape: Shape) -> None:
         if self.draw.random() < 0.5:
-            self.sketch.add("MatMul", [self.normals(*shape[:2], 3, shape[2]), x], [(*shape[:2], 3, shape[3])])
+            self.add("MatMul", [self.normals(*shape[:2], 3, shape[2]), x], [(*shape[:2], 3, shape[3])])
         else:
-            self.sketch.add("MatMul", [x, self.normals(*shape[:2], shape[3], 3)], [(*shape[:3], 3)])
-
-    @over((4,))
-    def softmax(self, x: str, shape: Shape) -> None:
-        self.sketch.add("Softmax", [x], [shape], axis=self.draw.randrange(-1, 4))
-
-
-WRITERS = (
-    "tensor_scatter", "tensor_scatter", "scatter_nd", "scatter_elements", "concat", "concat", "attention_inside",
-    "attention_inside", "attention_outside", "group_query", "multi_head", "multi_head", "linear_attention",
-    "causal_conv",
-)  # fmt: skip
-AROUND = (None, None, None, inside_if, inside_loop)
-OTHERS = ("transpose", "slice", "slice", "reshape", "identity", "unary", "binary", "reduce", "matmul", "softmax")
+            self.add("MatMul", [x, self.normals(*shape[:2], shape[3], 3)], [(*shape[:3], 3)])
 
 
 def cache_example(seed: int, length: int) -> CacheExample:
     """A graph of about so many nodes and half as many readers more; a long one may lie inside an If or a Loop."""
-    draw = random.Random(seed)
+    draw = Random(seed)
     batch = draw.choice([1, 1, 2])
-    sketch = Sketch()
     layout = draw.choice((*LAYOUTS, LAYOUTS[1]))
     rows = ROWS - 1 if layout == "a part of the other" else ROWS
-    sketch.shapes = {
+    inputs: dict[str, Shape] = {
         "past0": (batch, HEADS, ROWS, SIZE), "past1": (batch, HEADS, rows, SIZE), "row": (batch, HEADS, 1, SIZE),
         "flat": (batch, 1, HEADS * SIZE),
     }  # fmt: skip
-    inputs = dict(sketch.shapes)
-    writer = Writer(draw, sketch)
-    while len(sketch.nodes) < length:
-        getattr(writer, draw.choice(WRITERS if draw.random() < 0.6 else OTHERS))()
-    for name in draw.sample(list(sketch.shapes), min(len(sketch.shapes), length // 2)):
+    writer = CacheWriter(draw, inputs)
+    while len(writer.nodes) < length:
+        writer.grow(draw.choice(WRITERS if draw.random() < 0.6 else OTHERS))
+    for name in draw.sample(list(writer.shapes), min(len(writer.shapes), length // 2)):
         # Readers of whatever there is, the pasts among it.
-        sketch.add(draw.choice(["Neg", "ReduceMax", "Identity"]), [name], [sketch.shapes[name]])
-        if sketch.nodes[-1].op_type == "ReduceMax":
-            sketch.nodes[-1].attribute.append(helper.make_attribute("keepdims", 0))
-            sketch.shapes[sketch.made[-1]] = ()
-    draw.shuffle(sketch.nodes)
-    outputs = draw.sample(sketch.made, min(len(sketch.made), draw.randint(2, 5)))
-    sketch.nodes = _sorted(sketch.nodes, {*inputs, *sketch.weights})
-    nodes, results = sketch.nodes, outputs
+        writer.add(draw.choice(["Neg", "ReduceMax", "Identity"]), [name], [writer.shapes[name]])
+        if writer.nodes[-1].op_type == "ReduceMax":
+            writer.nodes[-1].attribute.append(helper.make_attribute("keepdims", 0))
+            writer.shapes[writer.made[-1]] = ()
+    draw.shuffle(writer.nodes)
+    outputs = draw.sample(writer.made, min(len(writer.made), draw.randint(2, 5)))
+    writer.nodes = _sorted(writer.nodes, {*inputs, *writer.weights})
     around = draw.choice(AROUND) if length > 6 else None
-    if around is not None:
-        nodes, results = around(sketch, outputs, list(inputs))
-        sketch.weights |= {"k_true": np.array(True), "k_trips": np.array(3), "k_shape": np.array([1])}
-    ends = [helper.make_tensor_value_info(name, 1, shape) for name, shape in inputs.items()]
-    tensors = [numpy_helper.from_array(array, name) for name, array in sketch.weights.items()]
-    graph = helper.make_graph(nodes, "caches", ends, [onnx.ValueInfoProto(name=name) for name in results], tensors)
-    opsets = [helper.make_opsetid("", 24), helper.make_opsetid(MS, 1)]
-    model = helper.make_model(graph, ir_version=10, opset_imports=opsets)
+    model = model_of(writer, inputs, outputs, around, helper.make_opsetid("", 24), helper.make_opsetid(MS, 1))
     arrays = {name: writer.numbers.standard_normal(shape).astype(np.float32) for name, shape in inputs.items()}
     row_inside = draw.random() < 0.3
     if layout == "one array":
@@ -307,3 +217,69 @@ def _sorted(nodes: list[onnx.NodeProto], known: set[str]) -> list[onnx.NodeProto
         known |= set(ready.output)
         order.append(ready)
     return order
+
+
+@dataclass(frozen=True)
+class Given:
+    """Inputs of one run, and the blocks that they lie in, each with a mask of what the run may write to."""
+
+    feeds: dict[str, np.ndarray]
+    blocks: list[tuple[np.ndarray, np.ndarray]]
+
+    def kept(self) -> list[bytes]:
+        """The bytes that no run may change."""
+        return [block[~may].tobytes() for block, may in self.blocks]
+
+
+def given(example: CacheExample) -> Given:
+    """Arrays for one run, laid out as the example says."""
+    arrays, donate, layout = example.inputs, example.donate, example.layout
+    pasts = {name: arrays[name] for name in ("past0", "past1")}
+    places: list[tuple] = [(..., slice(0, past.shape[2]), slice(None)) for past in pasts.values()]
+    if layout == "with room":
+        blocks = [_block(kvviz.reserve(past, 2, ROWS + 3)) for past in pasts.values()]
+    elif layout == "a part of the other":
+        blocks = [_block(kvviz.reserve(pasts["past0"], 2, ROWS + 3))] * 2
+    elif layout == "halves":
+        blocks, places = [np.stack([*pasts.values()])] * 2, [(0,), (1,)]
+    elif layout == "rows of one block":
+        blocks = [np.concatenate([*pasts.values()], axis=2)] * 2
+        places[1] = (..., slice(ROWS, None), slice(None))
+    elif layout == "inside":
+        padding = ((1, 1), *((0, 0),) * 4)
+        blocks = [np.pad(past[None], padding, constant_values=77) for past in pasts.values()]
+        places = [(1,), (1,)]
+    elif layout == "one array":
+        blocks = [pasts["past0"].copy()] * 2
+    else:
+        blocks = [past.copy() for past in pasts.values()]
+    placed = dict(zip(pasts, zip(blocks, places)))
+    feeds = {name: block[where] for name, (block, where) in placed.items()}
+    masks = {id(block): (block, np.zeros(block.shape, np.bool_)) for block, _ in placed.values()}
+    for name in sorted(placed, key=lambda n: n not in donate):
+        block, where = placed[name]
+        # A block with room is given away with its room.
+        spare = layout in ("with room", "a part of the other")
+        if name in donate and spare:
+            masks[id(block)][1][...] = True
+        masks[id(block)][1][where] = name in donate
+    for name in ("row", "flat"):
+        if name == "row" and example.row_inside:
+            feeds[name] = feeds["past0"][:, :, 1:2]
+            if name not in donate:
+                block, where = placed["past0"]
+                masks[id(block)][1][where][:, :, 1:2] = False
+            continue
+        feeds[name] = arrays[name].copy()
+        masks[id(feeds[name])] = feeds[name], np.full(feeds[name].shape, name in donate)
+    if example.backwards:
+        feeds = dict(reversed(feeds.items()))
+    return Given(feeds, list(masks.values()))
+
+
+def _block(array: np.ndarray) -> np.ndarray:
+    """All of a block that `kvviz.reserve` made, filled with a number that is in no cache."""
+    block = array.base
+    assert block is not None
+    block[:, :, array.shape[2] :] = 77
+    return block

@@ -1,6 +1,5 @@
 """Random changes of a trace file, and every way to read what comes of them."""
 
-import io
 import json
 import random
 from collections.abc import Iterator
@@ -8,11 +7,9 @@ from typing import Any
 
 import numpy as np
 
-import kvviz
-from kvviz.report.explain import explain
-from kvviz.report.faces.hazard_table import hazards
 from kvviz.trace.value_summaries import COLUMNS
 from kvviz.view.page_data.payload_values import values_payload
+from tests.outside import told
 
 _VALUES: tuple[Any, ...] = (
     *(None, True, False, -1, 0, 1, 2, 3, 7, 100, 2**31, 2**62, 2**63, 10**30, 1.5),
@@ -57,24 +54,15 @@ def with_column(members: dict[str, bytes], name: str, numbers: np.ndarray) -> di
 
 
 def read_in_every_way(trace: Any) -> None:
-    """Whatever reads a trace, short of drawing pictures."""
-    for step in trace.steps:
-        assert step.index >= 0
-        _ = step.inputs, step.outputs, step.decision, step.freed, step.frame, step.node, step.op_type, step.foreign
-        _ = [(out.name, out.nbytes, out.shape, out.strides) for out in step.outs]
-        _ = [blocker.fix for blocker in step.decision.blockers]
+    """Whatever reads a trace, short of plots."""
+    for name, tell in {**told.READERS, **told.PICTURES}.items():
+        if name != "plots":
+            tell(trace)
     assert all(storage.capacity >= 0 and storage.name is not None for storage in trace.storages)
-    _ = [(frame.path, frame.bindings) for frame in trace.frames], [cache.runs for cache in trace.caches]
-    report = explain(trace)
-    assert repr(report) and repr(trace) and repr(trace.table())
     if trace.values is not None:
         assert all(found.name for found in trace.values) and values_payload(trace)
         _ = [trace.values.attention(cache, run) for cache in range(len(trace.caches)) for run in range(len(trace.runs))]
-    hazards(trace)
-    kvviz.cache_warnings(trace)
-    trace.save(io.BytesIO())
-    trace.to_html(io.BytesIO())
-    trace.to_perfetto(io.BytesIO())
+    told.loaded(trace)
 
 
 def _paths(value: Any, path: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:

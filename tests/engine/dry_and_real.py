@@ -29,25 +29,18 @@ def facts(trace: Trace) -> list[tuple[Any, ...]]:
     ]
 
 
-def assert_agree(dry: Trace, real: Trace) -> None:
+def said(trace: Trace, caches: bool = True) -> dict[str, Any]:
     """Every figure, decision, reason, life of a storage and cache meter."""
-    assert_steps_agree(dry, real)
-    assert [(c.name, c.runs) for c in dry.caches] == [(c.name, c.runs) for c in real.caches]
+    return {
+        "steps": facts(trace),
+        "totals": (trace.peak_bytes, trace.bytes_copied, trace.bytes_written, trace.bytes_allocated),
+        "bindings": [frame.bindings for frame in trace.frames],
+        "storages": [(s.capacity, s.origin, s.born, s.freed) for s in trace.storages],
+        "caches": [(cache.name, cache.runs) for cache in trace.caches if caches],
+    }
 
 
-def assert_steps_agree(dry: Trace, real: Trace) -> None:
-    """All but the cache meters, which may look at a mask."""
+def assert_agree(dry: Trace, real: Trace, caches: bool = True) -> None:
+    """Both say the same; the meters of ``caches`` may look at a mask, which a dry run has not."""
     assert dry.dry and not real.dry
-    for mine, theirs in zip(facts(dry), facts(real)):
-        assert mine == theirs
-    assert len(dry.steps) == len(real.steps)
-    assert dry.peak_bytes == real.peak_bytes
-    assert (dry.bytes_copied, dry.bytes_written, dry.bytes_allocated) == (
-        real.bytes_copied,
-        real.bytes_written,
-        real.bytes_allocated,
-    )
-    assert [frame.bindings for frame in dry.frames] == [frame.bindings for frame in real.frames]
-    assert [(s.capacity, s.origin, s.born, s.freed) for s in dry.storages] == [
-        (s.capacity, s.origin, s.born, s.freed) for s in real.storages
-    ]
+    assert said(dry, caches) == said(real, caches)

@@ -13,12 +13,10 @@ import pytest
 
 import kvviz
 from kvviz import Trace
-from kvviz.engine.sessions.session import Session
 from kvviz.report.explain import explain
-from kvviz.report.faces.steps_table import steps_table
-from kvviz.view.export import to_html
 from tests.engine.graphs import graph_of
 from tests.graph.build import MODELS, model, node
+from tests.outside import told
 
 PROMPT = [1, 2, 3]
 
@@ -41,16 +39,9 @@ def apply_fixes(trace: Trace) -> None:
 
 
 READERS: dict[str, Callable[[Trace], Any]] = {
-    "nothing": lambda trace: None,
-    "steps": lambda trace: (list(trace.steps), trace.storages, trace.frames),
-    "caches": lambda trace: [cache.runs for cache in trace.caches],
-    "explain": lambda trace: repr(explain(trace)),
+    **{name: tell for name, tell in {**told.READERS, **told.PICTURES}.items() if name != "plots"},
     "fixes": apply_fixes,
-    "hazards": kvviz.hazards,
-    "warnings": kvviz.cache_warnings,
-    "table": lambda trace: repr(steps_table(trace, None)),
     "value": lambda trace: trace.value(trace.steps[5].outs[0].name, 5),
-    "html": lambda trace: to_html(trace),
     "compare": lambda trace: repr(kvviz.compare(trace.graph, prompt=PROMPT, max_new_tokens=2)),
 }
 
@@ -70,10 +61,9 @@ def test_a_trace_and_its_graph_are_freed_when_the_last_name_goes(reader: str) ->
 
 @pytest.mark.parametrize("policy", ["never", "rten", "onnxruntime"])
 @pytest.mark.parametrize("name", ["concat", "merged_if"])
-def test_under_every_policy_and_from_a_file(policy: str, name: str, tmp_path: Path) -> None:
+def test_under_every_policy_and_from_a_file(policy: str, name: str) -> None:
     trace = decoded(policy, MODELS / "storyteller" / name / "model.onnx")
-    trace.save(tmp_path / "trace")
-    again = Trace.load(tmp_path / "trace")
+    again = told.loaded(trace)
     repr(explain(trace))
     repr(explain(again))
     refs = [weakref.ref(one) for one in (trace, trace.graph, again, again.graph)]
@@ -113,38 +103,15 @@ def test_a_graph_that_was_changed_for_a_run_is_freed_with_the_one_it_was_made_fr
     assert_freed(*refs)
 
 
-CHAIN = """
-    chain (float[n, 3] x) => (float[n, 3] y, float[m, n] z)
-    <float[3] bias = {1, 2, 3}>
-    {
-        shifted = Add(x, bias)
-        scaled = Mul(shifted, shifted)
-        z = Transpose(shifted)
-        y = Neg(scaled)
-    }
-"""
-
-
-class Thrice(Session):
-    """The same graph over inputs of several lengths, one after the other."""
-
-    lengths = (2, 2, 5)
-
-    def next_run(self) -> bool:
-        """Feed an array of the next length."""
-        done = len(self.trace.runs)
-        if done < len(self.lengths):
-            self.begin({"x": np.ones((self.lengths[done], 3), np.float32)}, ())
-        return done < len(self.lengths)
-
-
-@pytest.fixture
-def trace() -> kvviz.Trace:
+def thrice() -> Trace:
     """Three runs, of which the first two are alike."""
-    return Thrice(graph_of(CHAIN)).run_to_end()
+    graph = graph_of("""chain (float[n, 3] x) => (float[n, 3] y, float[m, n] z) <float[3] bias = {1, 2, 3}> {
+        shifted = Add(x, bias) scaled = Mul(shifted, shifted) z = Transpose(shifted) y = Neg(scaled) }""")
+    return kvviz.stream(graph, [{"x": np.ones((length, 3), np.float32)} for length in (2, 2, 5)])
 
 
-def test_steps_that_do_what_they_did_before_share_their_records(trace: kvviz.Trace) -> None:
+def test_steps_that_do_what_they_did_before_share_their_records() -> None:
+    trace = thrice()
     rows = [trace.log[run.first : run.last] for run in trace.runs]
     for old, new in zip(rows[0], rows[1], strict=True):
         # Refusals, the shape, and the strides of a view.
@@ -174,7 +141,7 @@ def test_a_run_leaves_frozen_what_somebody_has_frozen() -> None:
     gc.freeze()
     try:
         frozen = gc.get_freeze_count()
-        Thrice(graph_of(CHAIN)).run_to_end()
+        thrice()
         assert gc.get_freeze_count() > frozen // 2 > 0
     finally:
         gc.unfreeze()

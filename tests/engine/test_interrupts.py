@@ -50,12 +50,11 @@ class Lines:
         restores = name.endswith(("interrupts.py", "collector.py")) or frame.f_code.co_name == "_put_with_the_old"
         if not name.startswith(PACKAGE) or restores:
             return None
-        if event == "line":
-            self.seen += 1
-            if self.seen == self.at + 1:
-                if self.way == RAISED:
-                    raise KeyboardInterrupt
-                signal.raise_signal(signal.SIGINT)
+        self.seen += event == "line"
+        if event == "line" and self.seen == self.at + 1:
+            if self.way == RAISED:
+                raise KeyboardInterrupt
+            signal.raise_signal(signal.SIGINT)
         return self
 
     @contextmanager

@@ -1,15 +1,11 @@
 """Whose memory an op may write to, what is handed back, and what a bound output overwrites."""
 
-from collections.abc import Callable
-
 import numpy as np
-import onnx
 import pytest
 
 import kvviz
 from kvviz.engine.sessions.io_binding import bind
 from kvviz.errors import InputError
-from tests.decode.small import HEADS, ROWS, SIZE, small
 from tests.engine.graphs import graph_of, numbers, run, run_graph
 
 TWO = "g (float[4] x, float[4] y) => (float[4] p, float[4] q) { p = Neg(x) q = Exp(y) }"
@@ -27,40 +23,31 @@ def test_an_array_whose_elements_share_memory_cannot_be_donated(policy: str) -> 
             kvviz.run(graph, {"x": x}, donate=["x"], policy=policy)
 
 
-def same() -> tuple[np.ndarray, np.ndarray]:
-    x = numbers(4)
-    return x, x
-
-
-def slices() -> tuple[np.ndarray, np.ndarray]:
+def overlap(kind: str) -> tuple[np.ndarray, np.ndarray]:
     block = numbers(6)
-    return block[:4], block[2:]
+    first, memory = block[:4], bytearray(block[:4].tobytes())
+    return {
+        "same": (first, first),
+        "slices": (first, block[2:]),
+        "two buffers": (np.frombuffer(memory, np.float32), np.frombuffer(memory, np.float32)),
+        "wrapped": (first, np.asarray(first.data)),
+    }[kind]
 
 
-def two_buffers() -> tuple[np.ndarray, np.ndarray]:
-    memory = bytearray(numbers(4).tobytes())
-    return np.frombuffer(memory, np.float32), np.frombuffer(memory, np.float32)
-
-
-def wrapped() -> tuple[np.ndarray, np.ndarray]:
-    x = numbers(4)
-    return x, np.asarray(x.data)
-
-
-OVERLAPS = [same, slices, two_buffers, wrapped]
-
-
-@pytest.mark.parametrize("overlap", OVERLAPS)
+@pytest.mark.parametrize("kind", ["same", "slices", "two buffers", "wrapped"])
 @pytest.mark.parametrize("swap", [False, True])
 def test_memory_that_is_borrowed_too_is_borrowed_and_one_that_is_donated_twice_waits_for_the_last_reader(
-    overlap: Callable[[], tuple[np.ndarray, np.ndarray]], swap: bool
+    kind: str, swap: bool
 ) -> None:
-    x, y = overlap()[:: -1 if swap else 1]
+    x, y = overlap(kind)[:: -1 if swap else 1]
     before, minus, exp = y.copy(), -x, np.exp(y)
-    trace = kvviz.run(graph_of(TWO), {"x": x, "y": y}, donate=["x"], poison=True)
-    np.testing.assert_array_equal(y, before)
+    # Of a weight's name is what no op reads.
+    unread = "g (float[4] x, float[4] y) => (float[4] p) <float[4] y = {1, 2, 3, 4}> { p = Neg(x) }"
+    for text, codes in ((unread, ["BORROWED_INPUT"]), (TWO, ["BORROWED_INPUT", "ALIASED"])):
+        trace = kvviz.run(graph_of(text), {"x": x, "y": y}, donate=["x"], poison=True)
+        np.testing.assert_array_equal(y, before)
+        assert [b.code for b in trace.steps[0].decision.blockers] == codes
     np.testing.assert_array_equal(trace.outputs["q"], exp)
-    assert [b.code for b in trace.steps[0].decision.blockers] == ["BORROWED_INPUT", "ALIASED"]
     trace = kvviz.run(graph_of(TWO), {"x": x, "y": y}, donate=["x", "y"], poison=True)
     np.testing.assert_array_equal(trace.outputs["p"], minus)
     np.testing.assert_array_equal(trace.outputs["q"], exp)
@@ -108,7 +95,8 @@ def test_a_value_given_for_a_weight_is_let_go_after_its_last_reading() -> None:
     x, w = numbers(2), np.array([3, 4], np.float32)
     np.testing.assert_array_equal(run_graph(graph, {"x": x}).outputs["y"], np.exp(x * np.array([1, 2], np.float32)))
     trace = run_graph(graph, {"x": x, "w": w.copy()}, donate=["w"])
-    assert trace.steps[0].decision.taken == ("w",)
+    assert trace.steps[0].decision.shares == {"a": "w"}
+    assert [(bound.name, bound.how) for bound in trace.frames[0].bindings] == [("x", "borrowed"), ("w", "donated")]
     np.testing.assert_array_equal(trace.outputs["y"], np.exp(x * w))
 
 
@@ -129,7 +117,6 @@ def test_a_part_dies_with_its_sequence_and_lives_on_where_it_was_taken_out(kind:
     constants = "<int64 one = {1}, int64[2] half = {64, 64}>"
     text = f"{head} {constants} {{ {body} c = SequenceAt(s, one) d = Exp(c) y = Neg(d) }}"
     x = numbers(128 if kind == "split" else 64)
-    # when it runs
     trace = run(text, {"x": x})
     np.testing.assert_array_equal(trace.outputs["y"], -np.exp(-x[-64:]))
     # then the sequence and its other part go with that reader, and the part belongs to the run alone
@@ -150,18 +137,6 @@ def test_parts_of_a_given_sequence_stay_alive_with_it(donate: list[str]) -> None
     np.testing.assert_array_equal(trace.outputs["y"], -np.exp(numbers(64, seed=1)))
     assert [step.live_bytes for step in trace.steps] == [8 + 2 * 256, 8 + 3 * 256, 8 + 3 * 256]
     assert not any(step.freed for step in trace.steps)
-
-
-def test_a_borrowed_array_keeps_its_bytes_though_no_op_reads_it() -> None:
-    # given: x is donated, and y, which no op reads, ends where x ends
-    block = numbers(6)
-    feeds = {"x": block[:4], "y": block[2:6]}
-    feeds["y"].flags.writeable = False
-    before = feeds["y"].copy()
-    text = "g (float[4] x, float[4] y) => (float[4] p) <float[4] y = {1, 2, 3, 4}> { p = Neg(x) }"
-    trace = kvviz.run(graph_of(text), feeds, donate=["x"])
-    np.testing.assert_array_equal(feeds["y"], before)
-    assert [blocker.code for blocker in trace.steps[0].decision.blockers] == ["BORROWED_INPUT"]
 
 
 def test_an_element_of_a_sequence_belongs_to_the_input_that_it_views_though_it_lies_elsewhere() -> None:
@@ -187,73 +162,48 @@ def test_an_op_in_place_writes_where_its_input_lies_though_a_view_of_it_lies_els
     np.testing.assert_array_equal(trace.outputs["z"], trace.outputs["y"].ravel())
 
 
-GRAPH = """
-agraph (float[2, 3] past) => (float[2, 3] present, float before)
-{ present = Neg (past) before = ReduceSum <keepdims = 0> (past) }
-"""
-bound = bind(kvviz.policies.ideal, {"present": "past"})
+READ_AGAIN = """g (float[2, 3] past) => (float[2, 3] present, float before) {
+    present = Neg(past) before = ReduceSum <keepdims = 0> (past) }"""
+TURNED = """g (float[2, 3] past) => (float[2, 3] present) {
+    a = Transpose(past) c = Neg(a) present = Transpose(c) }"""
+GROWS = "g (float[N, 3] past, float[2, 3] new) => (float[M, 3] present) { present = Concat <axis = 0> (past, new) }"
+ORT = kvviz.policies.onnxruntime
 
 
-def test_a_bound_output_overwrites_what_a_later_op_still_reads() -> None:
-    past = numbers(2, 3)
-    trace = run_graph(graph_of(GRAPH), {"past": past.copy()}, donate=["past"], policy=bound)
-    assert trace.steps[0].decision.taken == ("past",)
-    np.testing.assert_allclose(trace.outputs["before"], -past.sum(), rtol=1e-6)
-
-
-TURNED = """
-agraph (float[2, 3] past) => (float[2, 3] present)
-{ a = Transpose <perm = [1, 0]> (past) c = Neg (a) present = Transpose <perm = [1, 0]> (c) }
-"""
-GROWS = """
-agraph (float[N, 3] past, float[2, 3] new) => (float[M, 3] present)
-{ present = Concat <axis = 0> (past, new) }
-"""
-
-
-def test_under_a_policy_that_places_outputs_any_op_writes_where_the_caller_wants() -> None:
-    under = bind(kvviz.policies.onnxruntime, {"present": "past"})
-    for text in (TURNED, GRAPH):
-        graph, past = graph_of(text), numbers(2, 3)
-        trace = run_graph(graph, {"past": past.copy()}, donate=["past"], policy=under)
-        (given,) = [bound for bound in trace.frames[0].bindings if bound.name == "past"]
-        (present,) = [out for step in trace.steps for out in step.outs if out.name == "present"]
-        assert (present.storage, present.nbytes) == (given.storage, past.nbytes)
-        np.testing.assert_allclose(trace.outputs["present"], -past)
-    assert trace.bytes_allocated == trace.outputs["before"].nbytes
+@pytest.mark.parametrize(("text", "policy"), [(READ_AGAIN, kvviz.policies.ideal), (READ_AGAIN, ORT), (TURNED, ORT)])
+def test_a_bound_output_overwrites_what_a_later_op_still_reads(text: str, policy: kvviz.Policy) -> None:
+    past, under = numbers(2, 3), bind(policy, {"present": "past"})
+    trace = run(text, {"past": past.copy()}, donate=["past"], policy=under)
+    (given,) = trace.frames[0].bindings
+    (present,) = [out for step in trace.steps for out in step.outs if out.name == "present"]
+    assert (present.storage, present.nbytes) == (given.storage, past.nbytes)
+    np.testing.assert_allclose(trace.outputs["present"], -past)
+    if policy is not ORT:  # whose order reads before it writes
+        np.testing.assert_allclose(trace.outputs["before"], -past.sum(), rtol=1e-6)
+    if text == READ_AGAIN:
+        assert trace.bytes_allocated == trace.outputs["before"].nbytes
 
 
 def test_a_present_that_is_longer_than_its_past_does_not_go_there() -> None:
-    under = bind(kvviz.policies.onnxruntime, {"present": "past"})
     feeds = {"past": numbers(4, 3), "new": numbers(2, 3)}
-    trace = run_graph(graph_of(GROWS), feeds, donate=["past"], policy=under)
-    (step,) = trace.steps
+    (step,) = run(GROWS, feeds, donate=["past"], policy=bind(ORT, {"present": "past"})).steps
     assert step.outs[0].how == "new" and step.allocated == 6 * 3 * 4
 
 
-def grouped(policy: str | kvviz.Policy, late: bool) -> kvviz.Trace:
-    """Attention over a static cache that a later op reads again, or attention that gives no presents."""
-    one = small("grouped")
-    proto = onnx.ModelProto.FromString(one.proto.SerializeToString())
-    (attention,) = [node for node in proto.graph.node if node.op_type == "GroupQueryAttention"]
-    if late:
-        proto.graph.node.append(onnx.helper.make_node("Add", [*next(iter(one.caches.items()))], ["both"], name="late"))
-        proto.graph.output.append(onnx.helper.make_tensor_value_info("both", 1, ["b", HEADS, "rows", SIZE]))
-    else:
-        del attention.output[1:], proto.graph.output[1:]
-    feeds = {"input_ids": np.array([[5]]), **one.controls(4, 1)}
-    feeds |= {name: np.zeros((1, HEADS, ROWS, SIZE), np.float32) for name in one.caches}
-    return kvviz.run(kvviz.load(proto), feeds, donate=list(one.caches), policy=policy)
+GROUPED = """g (float[1, 1, 8] q, {0} k, {0} v, int32[1] last, int32 n) => (float[1, 1, 8] y{1}) {{
+    y{2} = com.microsoft.GroupQueryAttention <num_heads = 2, kv_num_heads = 2> (q, q, q, k, v, last, n) {3} }}"""
 
 
 def test_a_buffer_that_is_read_again_is_overwritten_only_for_a_binding() -> None:
-    ort = kvviz.policies.onnxruntime
-    bound = bind(ort, {output: name for name, output in small("grouped").caches.items()})
-    for policy, how in ((ort, "new"), (bound, "in place")):
-        trace = grouped(policy, late=True)
-        (step,) = [step for step in trace.steps if step.op_type == "GroupQueryAttention"]
-        assert [out.how for out in step.outs[1:]] == [how] * 2
-        assert [hazard.broken for hazard in kvviz.hazards(trace)] == [True] * (policy is bound)
+    rows = "float[1, 2, 8, 4]"
+    late = GROUPED.format(rows, f", {rows} nk, {rows} nv, {rows} both", ", nk, nv", "both = Add(k, nk)")
+    feeds = {"q": numbers(1, 1, 8), "k": numbers(1, 2, 8, 4), "v": numbers(1, 2, 8, 4)}
+    feeds |= {"last": np.array([4], np.int32), "n": np.array(5, np.int32)}
+    for policy, how in ((ORT, "new"), (bind(ORT, {"nk": "k", "nv": "v"}), "in place")):
+        given = {name: value.copy() for name, value in feeds.items()}
+        trace = run(late, given, donate=["k", "v"], policy=policy)
+        assert [out.how for out in trace.steps[0].outs[1:]] == [how] * 2
+        assert [hazard.broken for hazard in kvviz.hazards(trace)] == [True] * (how == "in place")
     # Without presents there is nothing to share.
-    steps = grouped(ort, late=False).steps
-    assert not any(step.decision.taken for step in steps if step.op_type == "GroupQueryAttention")
+    (step,) = run(GROUPED.format(rows, "", "", ""), feeds, donate=["k", "v"], policy=ORT).steps
+    assert not step.decision.taken

@@ -5,7 +5,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,12 +18,10 @@ from kvviz.graph.model import Graph
 from kvviz.runtimes.rten import output_identity
 from kvviz.trace.blockers import NO_CAPACITY
 from kvviz.trace.schema.events import VIEW
-from tests.engine.dry_and_real import facts
+from tests.engine.dry_and_real import said
 from tests.engine.random_graphs import Example, examples, feeds
-from tests.engine.untouchable import cases
-
-POLICIES = ["ideal", "never", "rten", "onnxruntime"]
-MODELS = Path(__file__).resolve().parents[2] / "assets/models"
+from tests.engine.untouchable import POLICIES, cases
+from tests.graph.build import MODELS
 
 
 @contextmanager
@@ -41,12 +38,6 @@ def by_the_rule_alone() -> Iterator[None]:
         yield
 
 
-def said(trace: kvviz.Trace) -> tuple[Any, ...]:
-    storages = [(s.capacity, s.origin, s.born, s.freed) for s in trace.storages]
-    totals = trace.peak_bytes, trace.bytes_copied, trace.bytes_written, trace.bytes_allocated
-    return facts(trace), storages, totals, [(cache.name, cache.runs) for cache in trace.caches]
-
-
 def assert_same(model: Any, run: Any) -> None:
     """``run(graph)`` gives the same trace of a model on both ways."""
     usual = said(run(kvviz.load(model)))
@@ -58,10 +49,16 @@ def run(example: Example, policy: str | kvviz.Policy, graph: Graph) -> kvviz.Tra
     return kvviz.run(graph, feeds(example), donate=example.donate, policy=policy)
 
 
+def more_than_where(*arguments: Any) -> list[Home]:
+    found = output_identity.homes(*arguments)
+    return [home._replace(mask=NO_CAPACITY, dropped=True) if home.how == VIEW else home for home in found]
+
+
 @settings(max_examples=60, suppress_health_check=list(HealthCheck))
 @given(examples())
 def test_random_graphs_are_placed_alike(example: Example) -> None:
-    for policy in POLICIES:
+    policies: list[str | kvviz.Policy] = [*POLICIES, replace(kvviz.policies.rten, homes=more_than_where)]
+    for policy in policies:
         assert_same(example.model, partial(run, example, policy))
 
 
@@ -90,14 +87,3 @@ def test_operators_of_all_kinds_are_placed_alike(first: int, policy: str) -> Non
             assert said(kvviz.run(replace(graph), given[1], donate=donate, policy=policy)) == usual
         done += 1
     assert done > 350
-
-
-@settings(max_examples=30, suppress_health_check=list(HealthCheck))
-@given(examples())
-def test_homes_that_say_more_than_where_are_placed_alike(example: Example) -> None:
-    def homes(*arguments: Any) -> list[Home]:
-        found = output_identity.homes(*arguments)
-        return [home._replace(mask=NO_CAPACITY, dropped=True) if home.how == VIEW else home for home in found]
-
-    policy = replace(kvviz.policies.rten, homes=homes)
-    assert_same(example.model, partial(run, example, policy))

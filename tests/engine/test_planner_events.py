@@ -8,7 +8,7 @@ from kvviz.engine.policy import model_order
 from kvviz.errors import GraphError, KvvizError
 from kvviz.graph.model import Graph, Node, graphs_of
 from kvviz.runtimes.frontier import PlanningEvent, takes_log
-from kvviz.runtimes.named_policies import NAMES, named, planning_events
+from kvviz.runtimes.named_policies import NAMES, find_policy, named, planning_events
 from kvviz.runtimes.rten.rten_planner import dependencies, rten
 from kvviz.runtimes.schedules import Before, Picks
 from tests.engine.graphs import graph_of
@@ -17,13 +17,11 @@ from tests.graph.build import MODELS
 
 FILES = [MODELS / name / "model.onnx" for name in ("o01_optimum_llama", "o08_silero_vad_sequence")]
 FILES += [MODELS / "storyteller" / "merged_if" / "model.onnx"]
-TWO = """agraph (float[4] x) => (float[4] y, float[4] z) {
-  [a] a = Relu (x)  [b] b = Transpose (a)  [c] y = Add (a, w)  [d] z = Sub (b, y)
-}"""
 
 
 def two() -> Graph:
-    return graph_of(TWO.replace("{", "<float[4] w = {1, 2, 3, 4}> {", 1))
+    return graph_of("""agraph (float[4] x) => (float[4] y, float[4] z) <float[4] w = {1, 2, 3, 4}> {
+        [a] a = Relu (x)  [b] b = Transpose (a)  [c] y = Add (a, w)  [d] z = Sub (b, y) }""")
 
 
 def picked(events: tuple[PlanningEvent, ...]) -> list[Node | None]:
@@ -68,22 +66,14 @@ def test_the_walk_looks_at_every_output_and_at_every_dependency_once(path: objec
 
 
 def test_the_walk_goes_from_each_output_to_what_it_needs_and_says_why_it_turns_back() -> None:
-    graph = graph_of(
-        """agraph (float[4] x, bool c) => (float[4] y, float[4] z, float[4] x) <float[4] w = {1, 2, 3, 4}> {
-          [a] a = Relu (x)  [b] b = Transpose (a)  [c] y = Add (a, w)
-          [d] z = If (c) <then_branch = yes () => (float[4] t) { t = Sub (b, y) },
-                          else_branch = no () => (float[4] e) { e = Exp (x) }>
-        }"""
-    )
+    graph = graph_of("""agraph (float[4] x, bool c) => (float[4] y, float[4] z, float[4] x)
+        <float[4] w = {1, 2, 3, 4}> { [a] a = Relu (x)  [b] b = Transpose (a)  [c] y = Add (a, w)
+        [d] z = If (c) <then_branch = yes () => (float[4] t) { t = Sub (b, y) },
+                        else_branch = no () => (float[4] e) { e = Exp (x) }> }""")
     walked = [event for event in planning_events(graph) if event.phase == "walk"]
-    assert [(e.action, e.node.name if e.node else "", e.value, e.depth) for e in walked][:6] == [
-        ("visit", "c", "y", 0),
-        ("visit", "a", "a", 1),
-        ("skip", "a", "x", 2),
-        ("append", "a", "a", 1),
-        ("skip", "c", "w", 1),
-        ("append", "c", "y", 0),
-    ]
+    told = [(e.action, e.node.name if e.node else "", e.value, e.depth) for e in walked]
+    assert told[:3] == [("visit", "c", "y", 0), ("visit", "a", "a", 1), ("skip", "a", "x", 2)]
+    assert told[3:6] == [("append", "a", "a", 1), ("skip", "c", "w", 1), ("append", "c", "y", 0)]
     assert {
         "x is an input of the graph",
         "w is a weight",
@@ -108,16 +98,6 @@ def test_the_order_of_the_outputs_counts_for_rten() -> None:
     graph = kvviz.load(DATA / "scenarios" / "greedy_relu_where.onnx")
     outputs = [value.name for value in graph.outputs]
     assert picked(planning_events(graph, outputs)) != picked(planning_events(graph, outputs[::-1]))
-
-
-def test_onnxruntime_s_walk_gives_its_order_and_is_followed_by_the_buffers() -> None:
-    graph = kvviz.load(MODELS / "o05_dynamo_llama_op23" / "model.onnx")
-    events = planning_events(graph, policy="onnxruntime")
-    phases = list(dict.fromkeys(event.phase for event in events))
-    assert phases == ["walk", "pick", "buffer"]
-    assert picked(events) == [event.node for event in events if event.action == "append"]
-    made = [name for node in picked(events) if node for name in node.outputs if name]
-    assert [event.value for event in events if event.phase == "buffer"] == made
 
 
 def test_picks_and_changed_orders_tell_why_an_op_is_where_it_is() -> None:
@@ -145,9 +125,13 @@ def test_a_policy_a_name_and_a_schedule_are_all_understood() -> None:
     assert picked(planning_events(graph, policy=kvviz.policies.ideal)) == list(graph.nodes)
     assert planning_events(graph, policy=Before(rten, ())) == planning_events(graph, policy=rten)
     assert planning_events(graph, policy="model") == planning_events(graph, policy="ideal")
-    assert planning_events(graph, policy=rten) == planning_events(graph, policy="rten")
+    for name in ("rten", "onnxruntime"):
+        assert find_policy(name).schedule is named(name)
+        assert planning_events(graph, policy=named(name)) == planning_events(graph, policy=name)
     assert takes_log(rten) and not takes_log(model_order)
     with pytest.raises(KvvizError, match="there is no policy 'fastest'"):
         planning_events(graph, policy="fastest")
+    with pytest.raises(KvvizError, match="no schedule 'fastest'; choose one of model, rten, onnxruntime"):
+        named("fastest")
     with pytest.raises(GraphError, match="no value named 'nothing'"):
         planning_events(graph, ["nothing"])

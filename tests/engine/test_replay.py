@@ -1,5 +1,6 @@
-"""Values of the past, computed again: they are those that a run gives which was asked for them."""
+"""Values of the past, computed again, and a trace made again: from inputs as they were given, in memory as it was."""
 
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,9 @@ import pytest
 import kvviz
 from kvviz import Trace
 from kvviz.engine.sessions import replay
+from kvviz.engine.sessions.recipe import Kept
 from kvviz.errors import ReplayError
+from kvviz.memory.storage import find_room, root_of
 from tests.decode.oracle import Watched
 from tests.engine.graphs import graph_of, numbers, run
 from tests.engine.test_control import FUNCTIONS
@@ -18,36 +21,25 @@ from tests.outside.told import loaded
 DAG = """g (float[4, 4] x) => (float[4, 4] y, float[4] z) <int64[1] o = {1}> {
     a = Exp(x) b = Neg(a) c = Transpose(b) d = MatMul(c, x) e = Tanh(d) f = Add(e, c) h = Sqrt(a)
     i = Mul(f, h) z = ReduceSum <keepdims = 0> (i, o) y = Relu(i) }"""
-INPUT = {"x": numbers(4, 4)}
 CHAIN = "g (float[4] x) => (float[4] y) { a = Exp(x) b = Neg(a) c = Tanh(b) y = Relu(c) }"
-
-
-def assert_values_are_right(trace: Trace, truth: dict[str, Any]) -> int:
-    """At every step, every output of it; and every other value that is known is right or said to be gone."""
-    seen = 0
-    for step in trace.steps:
-        for out in step.outs:
-            np.testing.assert_array_equal(trace.value(out.name, step.index), truth[out.name])
-        for name in truth:
-            try:
-                value = trace.value(name, step.index)
-            except ReplayError:
-                continue
-            np.testing.assert_array_equal(value, truth[name])
-            seen += 1
-    return seen
-
-
-def truth_of(text: str, inputs: dict) -> dict[str, Any]:
-    graph = graph_of(text)
-    return kvviz.run(graph, inputs, outputs=[*graph.producers, *inputs], policy="never").outputs
 
 
 @pytest.mark.parametrize("donate", [[], ["x"]])
 @pytest.mark.parametrize("policy", ["ideal", "never"])
 def test_every_value_at_every_step_is_what_a_run_that_returns_it_gives(policy: str, donate: list[str]) -> None:
-    trace = run(DAG, {"x": INPUT["x"].copy()}, policy=policy, donate=donate)
-    assert assert_values_are_right(trace, truth_of(DAG, INPUT)) > 2 * len(trace.steps)
+    trace = run(DAG, {"x": numbers(4, 4)}, policy=policy, donate=donate)
+    asked = [*trace.graph.producers, "x"]
+    truth = kvviz.run(trace.graph, {"x": numbers(4, 4)}, outputs=asked, policy="never").outputs
+    seen = 0
+    for step in trace.steps:
+        for out in step.outs:
+            np.testing.assert_array_equal(trace.value(out.name, step.index), truth[out.name])
+        for name in truth:
+            # Every other value is right or said to be gone.
+            with suppress(ReplayError):
+                np.testing.assert_array_equal(trace.value(name, step.index), truth[name])
+                seen += 1
+    assert seen > 2 * len(trace.steps)
 
 
 def test_the_replay_does_not_look_at_arrays_that_have_changed_since() -> None:
@@ -78,8 +70,7 @@ def test_values_of_every_iteration_are_those_that_the_loop_stacks() -> None:
             on = Identity(go) [sin] p = Sin(v) so = Identity(p) [neg] w = Neg(p) to = Identity(w) }> }"""
     trace = run(text, {"x": numbers(2), "n": np.array(5)})
     for name, by, stacked in (("p", "sin", "s"), ("w", "neg", "t")):
-        indices = [s.index for s in trace.steps if s.node == by]
-        values = [trace.value(name, index) for index in indices]
+        values = [trace.value(name, s.index) for s in trace.steps if s.node == by]
         np.testing.assert_array_equal(values, trace.outputs[stacked])
     carried = [trace.value("v", s.index) for s in trace.steps if s.node == "on"]
     np.testing.assert_array_equal(carried[1:], trace.outputs["t"][:-1])
@@ -143,3 +134,86 @@ def test_values_of_a_run_that_carries_nothing_on_are_those_of_its_own_inputs() -
         steps = {out.name: step.index for step in trace.steps[recorded.first : recorded.last] for out in step.outs}
         np.testing.assert_array_equal(trace.value("a", steps["a"]), np.exp(chunk["x"]))
         np.testing.assert_array_equal(trace.value("p", steps["p"]), -np.exp(chunk["x"]))
+
+
+APPEND = "g (float[1, N, 2] past, float[1, 1, 2] new) => (float[1, M, 2] t) { t = Concat <axis = 1> (past, new) }"
+VAD = MODELS / "o08_silero_vad_sequence"
+
+
+def totals(trace: Trace) -> list[Any]:
+    runs = [(run.peak_bytes, run.bytes_copied, run.bytes_written, run.bytes_moved_outside) for run in trace.runs]
+    return [runs, trace.peak_bytes, trace.bytes_allocated, trace.tokens, [s.decision.taken for s in trace.steps]]
+
+
+def bits(outputs: dict[str, Any]) -> dict[str, bytes]:
+    return {name: value.tobytes() for name, value in outputs.items()}
+
+
+def test_kept_arrays_share_memory_as_the_given_ones_did() -> None:
+    block, alone = numbers(20), numbers(2, 3)
+    turned = np.asfortranarray(numbers(2, 3))
+    given: dict[str, Any] = {
+        "a": block[2:8],
+        "b": block[4:12:2],
+        "c": block[::-1],
+        "d": alone,
+        "e": turned,
+        "f": [alone, alone],
+        "g": np.broadcast_to(block[2:4], (3, 2)),
+        "s": np.array(["a", "b"], object),
+        "n": np.array(3),
+        "z": np.zeros((0, 4), np.float32),
+        "o": None,
+    }
+    fresh = Kept(given).fresh()
+    for name in "abcdeg":
+        np.testing.assert_array_equal(fresh[name], given[name])
+        assert fresh[name].strides == given[name].strides
+        assert not np.shares_memory(fresh[name], given[name])
+        assert root_of(fresh[name]).nbytes == root_of(given[name]).nbytes
+    assert root_of(fresh["a"]) is root_of(fresh["b"]) is root_of(fresh["c"]) is root_of(fresh["g"])
+    assert np.shares_memory(fresh["a"], fresh["b"]) and not np.shares_memory(fresh["a"], fresh["d"])
+    assert [element.tolist() for element in fresh["f"]] == [alone.tolist()] * 2
+    assert fresh["s"].tolist() == ["a", "b"] and fresh["n"].shape == () and fresh["z"].shape == (0, 4)
+    assert fresh["o"] is None
+
+
+@pytest.mark.parametrize("rows", [0, 3])
+def test_kept_room_is_room_again(rows: int) -> None:
+    past = kvviz.reserve(numbers(2, rows, 4), 1, 9)
+    kept = Kept({"past": past, "x": numbers(3)})
+    fresh = kept.fresh()["past"]
+    room = find_room(root_of(fresh), fresh)
+    assert room is not None and (room.axis, room.rows, room.filled) == (1, 9, rows)
+    assert kept.given.layouts["past"].room == (1, 9) and "x" not in kept.given.layouts
+    np.testing.assert_array_equal(fresh, past)
+
+
+def test_a_single_run_is_made_again_although_it_overwrote_its_inputs() -> None:
+    past = kvviz.reserve(numbers(1, 4, 2), 1, 9)
+    trace = kvviz.run(graph_of(APPEND), {"past": past, "new": numbers(1, 1, 2)}, donate=["past"])
+    first = bits(trace.outputs)
+    past[...] = 0
+    again = trace.recipe.again()
+    assert bits(again.outputs) == first != bits(trace.outputs) and totals(again) == totals(trace)
+    assert bits(again.recipe.again().outputs) == first
+
+
+def test_a_batch_of_prompts_that_goes_on_from_given_caches_is_made_again() -> None:
+    graph = kvviz.load(MODELS / "storyteller" / "concat" / "model.onnx")
+    first = kvviz.decode(graph, [[5, 6, 7], [8]], 2, progress=False)
+    caches = {cache.input: first.outputs[cache.output] for cache in first.caches}
+    trace = kvviz.decode(graph, [[3], [4]], 3, inputs=caches, donate=list(caches), progress=False)
+    again = trace.recipe.again()
+    assert again.batch_tokens == trace.batch_tokens and totals(again) == totals(trace)
+
+
+def test_a_stream_is_made_again() -> None:
+    reference = np.load(VAD / "ref.npz")
+    chunks = [{"input": reference[f"run{run}.in.input"].copy()} for run in (0, 1)]
+    trace = kvviz.stream(kvviz.load(VAD / "model.onnx"), chunks, donate="input")
+    for chunk in chunks:
+        chunk["input"][...] = 0
+    again = trace.recipe.again()
+    assert bits(again.outputs) == bits(trace.outputs) and totals(again) == totals(trace)
+    assert [bits(result) for result in again.results] == [bits(result) for result in trace.results]

@@ -1,6 +1,5 @@
 """Which bytes each op of a run writes, by the log, against the bytes that really change under it."""
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from ctypes import string_at
@@ -20,17 +19,16 @@ from kvviz.memory.storage import address
 from kvviz.trace.index.accesses import accesses_of
 from kvviz.trace.index.value_index import index_of
 from tests.debugger.cursors import graph
-from tests.engine.cache_graphs import cache_example
-from tests.engine.cache_layouts import given
-from tests.engine.graphs import graph_of, numbers, run_graph
-from tests.engine.test_damaged_traces import fails, rewritten
+from tests.engine.cache_graphs import cache_example, given
+from tests.engine.graphs import graph_of, numbers
+from tests.engine.test_damaged_traces import fails, with_header
 from tests.trace.test_regions import bytes_of
 
 Changes = list[dict[int, set[int]]]
 
 
 @contextmanager
-def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[Changes]:
+def watched() -> Iterator[Changes]:
     """For each op that is run: by storage, the bytes that changed in what was there before."""
     found: Changes = []
     execute = Execution.execute
@@ -42,7 +40,7 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[Changes]:
         after = [(id, old, string_at(address(root), root.nbytes)) for id, root, old in before]
         found.append({id: {i for i, (a, b) in enumerate(zip(old, new)) if a != b} for id, old, new in after})
 
-    with monkeypatch.context() as patched:
+    with pytest.MonkeyPatch.context() as patched:
         patched.setattr(Execution, "execute", looked_at)
         yield found
 
@@ -61,7 +59,7 @@ def written(trace: kvviz.Trace, step: int) -> dict[int, set[int]]:
 @given_that(seed=st.integers(0, 1 << 20), length=st.integers(1, 12))
 def test_every_byte_that_an_op_changes_is_one_that_it_wrote_by_the_log(seed: int, length: int) -> None:
     example = cache_example(seed, length)
-    with pytest.MonkeyPatch.context() as patch, watched(patch) as changes:
+    with watched() as changes:
         trace = kvviz.run(kvviz.load(example.model), given(example).feeds, donate=example.donate)
     ops = [step.index for step in trace.steps if not trace.log[step.index].op.control]
     assert len(ops) == len(changes)
@@ -69,13 +67,6 @@ def test_every_byte_that_an_op_changes_is_one_that_it_wrote_by_the_log(seed: int
         told = written(trace, step)
         for storage, there in changed.items():
             assert there <= told.get(storage, set()), (trace.steps[step].op_type, storage)
-
-
-def cached(at: list[int], rows: int) -> kvviz.Trace:
-    text = f"""g (float[2, 3, 8, 4] past, float[2, 3, {rows}, 4] new, int64[2] at) => (float[2, 3, 8, 4] present)
-        {{ present = TensorScatter <mode = "circular"> (past, new, at) }}"""
-    feeds = {"past": numbers(2, 3, 8, 4), "new": numbers(2, 3, rows, 4), "at": np.array(at)}
-    return run_graph(graph_of(text, 24), feeds, donate=["past"])
 
 
 def test_hazards_compare_rows_and_coarser_levels_do_not() -> None:
@@ -97,14 +88,8 @@ def test_hazards_compare_rows_and_coarser_levels_do_not() -> None:
 
 
 WRONG = [
-    ("written", 0, 0, 1),
-    ("written", 0, 1, 1),
-    ("written", 0, 3, 1),
-    ("written", 0, 2, 1 << 60),
-    ("written", 0, 4, [1.5]),
-    ("kinds", 0, 0, [1, 1]),
-    ("kinds", 0, 0, [1, 3, -1, 4]),
-    ("kinds", 0, 2, "float31"),
+    *(("written", 0, field, value) for field, value in ((0, 1), (1, 1), (3, 1), (2, 1 << 60), (4, [1.5]))),
+    *(("kinds", 0, field, value) for field, value in ((0, [1, 1]), (0, [1, 3, -1, 4]), (2, "float31"))),
 ]
 
 
@@ -112,17 +97,15 @@ WRONG = [
 def test_a_file_holds_the_rows_and_ones_that_make_no_sense_are_refused(
     table: str, row: int, field: int, value: Any, tmp_path: Path
 ) -> None:
-    trace = cached([7, 2], 2)
+    text = """g (float[2, 3, 8, 4] past, float[2, 3, 2, 4] new, int64[2] at) => (float[2, 3, 8, 4] present)
+        { present = TensorScatter <mode = "circular"> (past, new, at) }"""
+    feeds = {"past": numbers(2, 3, 8, 4), "new": numbers(2, 3, 2, 4), "at": np.array([7, 2])}
+    trace = kvviz.run(graph_of(text, 24), feeds, donate=["past"])
     trace.save(tmp_path / "x")
     assert written(kvviz.Trace.load(tmp_path / "x"), 0) == written(trace, 0)
     assert sum(map(len, written(trace, 0).values())) == 2 * 3 * 2 * 16
-
-    def change(text: bytes) -> bytes:
-        header = json.loads(text)
-        header["declared"][table][row][field] = value
-        return json.dumps(header).encode()
-
-    fails(rewritten((tmp_path / "x").read_bytes(), "header.json", change), tmp_path / "y")
+    data = (tmp_path / "x").read_bytes()
+    fails(with_header(data, ("declared", table, row, field), value), tmp_path / "y")
 
 
 FORMS = [("tensor_scatter", {}), ("static_scatter_nd", {}), ("gqa", {"cache": "shared"})]
@@ -134,9 +117,8 @@ def test_a_decode_writes_one_row_a_token_into_each_cache(form: str, options: dic
     for cache in trace.caches:
         # The first run of a cache that lies turned in its block makes a block of its own.
         for run in trace.runs[1:]:
-            # when: what was written into the blocks that the run was given
-            binding = trace.frames[next(i for i, f in enumerate(trace.frames) if f.run == run.index)].bindings
-            past = next(bound for bound in binding if bound.name == cache.input)
+            frame = next(frame for frame in trace.frames if frame.run == run.index)
+            past = next(bound for bound in frame.bindings if bound.name == cache.input)
             steps = range(run.first, run.last)
             places = set().union(*(written(trace, step).get(past.storage, set()) for step in steps))
             assert past.shape is not None and cache.axis is not None

@@ -23,8 +23,7 @@ from kvviz.graph.model import Graph
 from kvviz.lessons.legal_orders import legal_orders
 from kvviz.runtimes.named_policies import NAMES, find_policy, named
 from kvviz.runtimes.schedules import Picks
-from tests.engine.cache_graphs import LAYOUTS, CacheExample, cache_example
-from tests.engine.cache_layouts import given
+from tests.engine.cache_graphs import LAYOUTS, CacheExample, cache_example, given
 from tests.engine.graphs import graph_of, numbers, ort_run
 
 POLICIES = ("ideal", "rten", "onnxruntime")
@@ -58,7 +57,7 @@ def meant_by(seed: int, length: int, name: str) -> dict[str, np.ndarray]:
 
 
 def wrong(
-    seed: int, length: int, policy: Policy, counts: Counter[str] | None = None, picked: random.Random | None = None
+    seed: int, length: int, policy: Policy, counts: Counter[str], picked: random.Random | None = None
 ) -> list[str]:
     """What one run changes that it must not: bits of an output, bytes that it was not given."""
     example, graph, _ = made(seed, length)
@@ -73,9 +72,8 @@ def wrong(
     found = [name for name, output in trace.outputs.items() if not equal(output, meant[name])]
     if arrays.kept() != before:
         found.append("memory of the caller")
-    if counts is not None:
-        counts.update(step.op_type for step in trace.steps if step.decision.taken)
-        counts["runs"] += 1
+    counts.update(step.op_type for step in trace.steps if step.decision.taken)
+    counts["runs"] += 1
     return [f"{name} of {seed} ({example.layout}, {policy.name})" for name in found]
 
 
@@ -154,35 +152,27 @@ def test_the_graphs_are_given_in_every_layout_donated_and_borrowed() -> None:
     assert min(ways[layout, donated] for layout in LAYOUTS for donated in (False, True)) > 2, ways
 
 
-def two_pasts(second: str) -> Graph:
-    """Attention whose past of values is the past of keys, or another input."""
-    text = f"""agraph (float[1, 1, 1, 4] q, float[1, 1, 1, 4] k, float[1, 1, 1, 4] v, float[1, 1, P, 4] past,
+@pytest.mark.parametrize("second", ["past", "other"])
+def test_one_room_does_not_take_the_rows_of_keys_and_of_values_and_none_is_advised(second: str) -> None:
+    # given attention whose past of values is the past of keys, or another input, in one block with room or in two
+    graph = graph_of(f"""agraph (float[1, 1, 1, 4] q, float[1, 1, 1, 4] k, float[1, 1, 1, 4] v, float[1, 1, P, 4] past,
         float[1, 1, P, 4] other) => (float[1, 1, 1, 4] y, float[1, 1, T, 4] keys, float[1, 1, T, 4] values)
-        {{ y, keys, values = Attention (q, k, v, , past, {second}) }}"""
-    return graph_of(text, 23)
-
-
-@pytest.mark.parametrize("name", POLICIES)
-@pytest.mark.parametrize(("second", "code"), [("past", "SAME_OP_TWICE"), ("other", "ALIASED")])
-def test_one_room_does_not_take_the_rows_of_keys_and_of_values(name: str, second: str, code: str) -> None:
-    # given one block with room, as the past of keys and as that of values
-    graph, past = two_pasts(second), kvviz.reserve(numbers(1, 1, 3, 4), 2, 8)
-    feeds = {letter: numbers(1, 1, 1, 4, seed=i) for i, letter in enumerate("qkv")}
-    meant = kvviz.run(graph, {**feeds, "past": past.copy(), "other": past.copy()}, policy="never").outputs
-    trace = kvviz.run(graph, {**feeds, "past": past, "other": past}, donate=["past", "other"], policy=name)
-    assert all(equal(output, meant[output_name]) for output_name, output in trace.outputs.items())
-    if name == "ideal":
-        assert [blocker.code for blocker in trace.steps[0].decision.blockers] == [code, code]
-
-
-def test_no_room_is_advised_for_a_past_that_one_op_would_extend_twice() -> None:
-    feeds = {letter: numbers(1, 1, 1, 4, seed=i) for i, letter in enumerate("qkv")}
-    feeds |= {name: numbers(1, 1, 3, 4) for name in ("past", "other")}
+        {{ y, keys, values = Attention (q, k, v, , past, {second}) }}""", 23)  # fmt: skip
+    new = {letter: numbers(1, 1, 1, 4, seed=i) for i, letter in enumerate("qkv")}
+    apart = {**new, "past": numbers(1, 1, 3, 4), "other": numbers(1, 1, 3, 4)}
+    meant = kvviz.run(graph, apart, policy="never").outputs
+    for name in POLICIES:
+        past = kvviz.reserve(numbers(1, 1, 3, 4), 2, 8)
+        trace = kvviz.run(graph, {**new, "past": past, "other": past}, donate=["past", "other"], policy=name)
+        assert all(equal(output, meant[output_name]) for output_name, output in trace.outputs.items())
+        if name == "ideal":
+            code = "SAME_OP_TWICE" if second == "past" else "ALIASED"
+            assert [blocker.code for blocker in trace.steps[0].decision.blockers] == [code, code]
+    # then no room is advised for a past that the op would extend twice
     for policy in ("ideal", "never"):
-        for second in ("past", "other"):
-            (step,) = kvviz.run(two_pasts(second), feeds, policy=policy).steps
-            blockers = [blocker for blocker in step.decision.blockers if "past" in (second, blocker.input)]
-            assert blockers and {blocker.fix is None for blocker in blockers} == {second == "past"}
+        (step,) = kvviz.run(graph, apart, policy=policy).steps
+        blockers = [blocker for blocker in step.decision.blockers if "past" in (second, blocker.input)]
+        assert blockers and {blocker.fix is None for blocker in blockers} == {second == "past"}
 
 
 def test_a_buffer_whose_rows_lie_crosswise_is_not_written_in_place() -> None:

@@ -1,9 +1,7 @@
 """Values in a recording: as onnxruntime computes them, live as loaded, and gone with the steps that made them."""
 
-from io import BytesIO
 from pathlib import Path
 from typing import Any
-from zipfile import ZipFile
 
 import numpy as np
 import onnx
@@ -13,7 +11,7 @@ import kvviz
 from kvviz import Trace
 from kvviz.caches.cache_heat import attention
 from kvviz.decode.token_loop import DecodeSession
-from kvviz.trace.values_view import Summary, Values
+from kvviz.trace.values_view import Values
 from kvviz.trace.writer import Writer
 from tests.engine.graphs import graph_of
 from tests.ort_session import session_of
@@ -32,12 +30,6 @@ def story(count: int = 4, **options: Any) -> Trace:
 def values_of(trace: Trace) -> Values:
     assert trace.values is not None
     return trace.values
-
-
-def summary(trace: Trace, step: int, output: int | str = 0) -> Summary:
-    found = values_of(trace).of(step, output)
-    assert found is not None
-    return found
 
 
 def every_value(path: Path) -> onnx.ModelProto:
@@ -84,14 +76,6 @@ def test_what_attention_weighed_is_that_which_a_replay_computes() -> None:
             np.testing.assert_allclose(have, want[:, : have.shape[1]], atol=1 / 65535)
 
 
-def test_a_recurrent_model_fed_in_chunks_has_its_values() -> None:
-    chunks = [{k: v for k, v in inputs.items() if k != "state"} for inputs, _ in single_runs(VAD)]
-    trace = kvviz.stream(graph_of_model(VAD), chunks)
-    values = trace.summarise(ALL)
-    assert values is not None and len(values) > len(trace.steps) / 2
-    assert {found.run for found in values} == set(range(len(trace.runs)))
-
-
 ROOTS = (
     "g (float[3] x, float[3] b) => (float[3] y) { a = Mul(x, x) s = Add(a, b) r = Sqrt(s) l = Log(a) y = Add(r, l) }"
 )
@@ -116,9 +100,6 @@ def test_what_made_the_first_nan_or_infinity_is_named(x: list, b: list, first: s
 def test_a_trace_without_values_is_as_it_was() -> None:
     trace = story(2)
     assert trace.values is None and loaded(trace).values is None
-    file = BytesIO()
-    trace.save(file)
-    assert not any(name.startswith("values") for name in ZipFile(file).namelist())
     trace.summarise("10 kB")
     assert trace.values is not None
     assert trace.summarise(0) is None and trace.values is None
@@ -163,12 +144,17 @@ def test_what_is_random_cannot_be_told_and_it_says_so() -> None:
     assert "would draw other random numbers" in repr(loaded(trace).values)
 
 
-def test_bodies_have_their_values_too() -> None:
+def test_bodies_and_every_chunk_of_a_stream_have_their_values() -> None:
     name = "storyteller/merged_if"
     trace = kvviz.run(graph_of_model(name), single_runs(name)[0][0])
     trace.summarise(ALL)
     inner = [step for step in trace.steps if step.frame and step.decision.dispatch != "control"]
     assert inner and all(trace.values and trace.values.of(step.index) is not None for step in inner[:50])
+    chunks = [{k: v for k, v in inputs.items() if k != "state"} for inputs, _ in single_runs(VAD)]
+    trace = kvviz.stream(graph_of_model(VAD), chunks)
+    values = trace.summarise(ALL)
+    assert values is not None and len(values) > len(trace.steps) / 2
+    assert {found.run for found in values} == set(range(len(trace.runs)))
 
 
 def test_a_writer_that_has_the_arrays_gives_their_values() -> None:
@@ -177,8 +163,9 @@ def test_a_writer_that_has_the_arrays_gives_their_values() -> None:
     w.op("A", [], [a], arrays=[np.arange(6, dtype=np.float32).reshape(2, 3)])
     w.op("B", [a], [b], arrays=[np.full((2, 3), np.nan, np.float32)])
     trace = w.finish([b])
-    assert summary(trace, 0).numbers == (0, 5, 2.5, 0, 0, 0)
-    assert summary(trace, 0).pictures[0].cells.tolist() == [[0, 50, 100], [150, 200, 250]]
+    first = values_of(trace).of(0)
+    assert first is not None and first.numbers == (0, 5, 2.5, 0, 0, 0)
+    assert first.pictures[0].cells.tolist() == [[0, 50, 100], [150, 200, 250]]
     nan = values_of(trace).first_nan()
     assert nan is not None and nan.step == 1
     assert repr(loaded(trace).values) == repr(trace.values)

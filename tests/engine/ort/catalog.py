@@ -1,15 +1,36 @@
-"""Every operator that a kernel of ours knows, with inputs that onnxruntime accepts, for `tests.engine.ort.measure`."""
+"""Every operator that a kernel of ours knows, with inputs that onnxruntime accepts, to be measured there."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
 import numpy as np
 from onnx import helper
 
-from tests.engine.ort.measure import Array, Case
-
+Array = np.ndarray
 MS: dict[str, Any] = {"domain": "com.microsoft", "since": 21}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One operator with inputs that it accepts, as many as possible of the size of an output.
+
+    ``fixed``: inputs that are constants. ``since``, ``until``: opset versions for which it is written.
+    """
+
+    op_type: str
+    inputs: tuple[Array | None, ...]
+    domain: str = ""
+    outputs: int = 1
+    fixed: frozenset[int] = frozenset()
+    since: int = 1
+    until: int = 26
+    attributes: dict[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        kinds = "-".join("none" if x is None else str(x.dtype) for x in self.inputs)
+        return f"{self.domain}{'.' * bool(self.domain)}{self.op_type}-{kinds}-{self.since}"
 
 
 def some(*shape: int, dtype: Any = np.float32) -> Array:

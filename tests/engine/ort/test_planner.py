@@ -16,10 +16,18 @@ from kvviz.runtimes.ort.allocation_plan import Buffer
 from kvviz.runtimes.ort.ort_policy import OrtOrder
 from kvviz.trace import blockers as b
 from tests.engine.graphs import graph_of, proto_of
-from tests.engine.ort.judge import Verdict, judge
-from tests.engine.ort.models import FILES, IDS, all_plans, real_model, stored_inputs, without_dead_nodes
+from tests.engine.ort.models import (
+    FILES,
+    IDS,
+    Verdict,
+    all_plans,
+    judge,
+    random_model,
+    stored_inputs,
+    with_names,
+    without_dead_nodes,
+)  # fmt: skip
 from tests.engine.ort.oracle import observe
-from tests.engine.ort.random_models import random_model
 
 X = {"x": np.arange(6, dtype=np.float32).reshape(2, 3)}
 
@@ -54,7 +62,7 @@ def test_random_models_are_planned_without_one_wrong_byte_in_the_order_of_the_pr
 
 @pytest.mark.parametrize("path", FILES, ids=IDS)
 def test_real_models_are_planned_without_one_wrong_byte_in_the_order_of_the_profile(path: Path) -> None:
-    verdict, proto = Verdict(), real_model(path)
+    verdict, proto = Verdict(), with_names(onnx.load(path))
     runs = stored_inputs(path)
     for feeds in (runs[0], runs[-1]) if len(runs) > 1 else runs:
         judge(proto, feeds, verdict, mem_reuse=(True,))
@@ -159,14 +167,15 @@ def test_a_buffer_is_shared_or_refused_for_the_reasons_that_hold(text: str, want
 
 
 def test_every_output_of_every_planned_node_is_told_once_with_its_kind_and_reasons() -> None:
-    main = graph_of(
-        """g (float[?, 3] x) => (float[2, 3] y, float[6] z) <int64[1] s = {-1}, int64[2] t = {2, 3}> {
+    main = graph_of("""g (float[?, 3] x) => (float[2, 3] y, float[6] z) <int64[1] s = {-1}, int64[2] t = {2, 3}> {
         o = Neg(x) p = Relu(o) n = Reshape(p, t) r = Relu(n) e = Exp(r) v = Reshape(e, s) w = Softmax(v)
-        y = Reshape(w, t) z = Exp(v) }""",
-        18,
-    )
-    events = [event for event in planning_events(main, policy="onnxruntime") if event.phase == "buffer"]
-    assert sorted(event.value for event in events) == sorted(name for n in main.nodes for name in n.outputs)
+        y = Reshape(w, t) z = Exp(v) }""", 18)  # fmt: skip
+    told = planning_events(main, policy="onnxruntime")
+    assert list(dict.fromkeys(event.phase for event in told)) == ["walk", "pick", "buffer"]
+    picked = [event.node for event in told if event.phase == "pick"]
+    assert picked == [event.node for event in told if event.action == "append"]
+    events = [event for event in told if event.phase == "buffer"]
+    assert [event.value for event in events] == [name for node in picked if node for name in node.outputs]
     kinds = {event.value: event.action for event in events}
     assert {kinds[name] for name in "oe"} == {"kAllocate"} and {kinds[name] for name in "nrvw"} == {"kReuse"}
     assert {kinds[name] for name in "yz"} == {"kAllocateOutput"}

@@ -18,9 +18,8 @@ from kvviz.runtimes.named_policies import find_policy
 from kvviz.runtimes.ort.ort_policy import onnxruntime as policy
 from kvviz.trace.blockers import BlockerCode
 from tests.engine.graphs import graph_of, proto_of
-from tests.engine.ort.models import FILES, IDS, real_model, stored_inputs, without_dead_nodes
-from tests.engine.ort.oracle import observe
-from tests.engine.ort.random_models import random_model
+from tests.engine.ort.models import FILES, IDS, random_model, stored_inputs, with_names, without_dead_nodes
+from tests.engine.ort.oracle import Observed, observe
 
 X = {"x": np.arange(6, dtype=np.float32).reshape(2, 3) + 1}
 
@@ -87,7 +86,7 @@ def test_random_models_take_new_memory_exactly_where_onnxruntime_does(first: int
 @pytest.mark.parametrize("path", FILES, ids=IDS)
 def test_real_models_take_new_memory_exactly_where_onnxruntime_does(path: Path) -> None:
     feeds = stored_inputs(path)[-1]
-    compared, wrong = disagreements(real_model(path), feeds)
+    compared, wrong = disagreements(with_names(onnx.load(path)), feeds)
     assert wrong == [] and compared > 20
     main = kvviz.load(path)
     mine, ideal = run(main, feeds), run(main, feeds, "ideal")
@@ -135,23 +134,19 @@ def test_lengths_that_belie_their_name_fail_here_as_they_do_in_onnxruntime() -> 
 
 
 def scatter(more: str = "", outputs: str = "") -> Graph:
-    text = f"""g (float[1, 4, 2] cache, float[1, 1, 2] rows, int64[1] at) => (float[1, 4, 2] new{outputs}) {{
-        new = TensorScatter(cache, rows, at) {more} }}"""
-    return graph_of(text, 24)
+    return graph_of(f"""g (float[1, 4, 2] cache, float[1, 1, 2] rows, int64[1] at) => (float[1, 4, 2] new{outputs}) {{
+        new = TensorScatter(cache, rows, at) {more} }}""", 24)  # fmt: skip
 
 
 CACHE = {"cache": np.zeros((1, 4, 2), np.float32), "rows": np.ones((1, 1, 2), np.float32), "at": np.array([1])}
 
 
-def test_a_donated_cache_is_bound_to_both_sides_and_written_in_place() -> None:
-    kept, given = run(scatter(), CACHE), run(scatter(), CACHE, donate=["cache"])
+def test_a_donated_cache_is_written_in_place_unless_it_is_read_again_and_is_not_said_to_be_lent() -> None:
+    kept, given = (run(scatter(), CACHE, donate=names) for names in ([], ["cache"]))
     (blocker,) = kept.steps[0].decision.blockers
     assert blocker.code is BlockerCode.BORROWED_INPUT and kept.steps[0].allocated == 32
     assert given.steps[0].decision.dispatch == "in_place" and given.steps[0].allocated == 0
     assert given.outputs["new"].tobytes() == kept.outputs["new"].tobytes()
-
-
-def test_a_donated_cache_that_is_read_again_is_left_alone_and_not_said_to_be_lent() -> None:
     graph = scatter("both = Mul(cache, new)", ", float[1, 4, 2] both")
     lent, given = (run(graph, CACHE, donate=names) for names in ([], ["cache"]))
     left = {BlockerCode.NOT_LAST_USE, BlockerCode.POLICY}
@@ -194,32 +189,21 @@ def test_the_policy_has_a_name_a_version_and_one_option() -> None:
 ONES = {"x": np.ones((2, 3), np.float32)}
 
 
-def both(proto: onnx.ModelProto) -> tuple[list[str], Trace]:
-    """Names of the nodes that ran in onnxruntime, and our trace of the same."""
-    trace = kvviz.run(kvviz.load(proto), ONES, policy="onnxruntime", poison=True)
-    return [name for name, _ in observe(proto, ONES).order], trace
+def test_what_runs_there_only_and_what_is_spelled_out_there_and_one_op_or_a_frame_here() -> None:
+    def both(text: str) -> tuple[Observed, list[str], Trace]:
+        proto = proto_of(text, 18)
+        seen = observe(proto, ONES)
+        return seen, [name for name, _ in seen.order], run(kvviz.load(proto), ONES)
 
-
-def test_nodes_that_no_output_needs_run_there_only() -> None:
-    ran, trace = both(proto_of("g (float[2, 3] x) => (float[2, 3] y) { [wanted] y = Neg(x) [dead] z = Exp(x) }", 18))
+    # Nodes that no output needs, an operator without a kernel, a local function.
+    _, ran, trace = both("g (float[2, 3] x) => (float[2, 3] y) { [wanted] y = Neg(x) [dead] z = Exp(x) }")
     assert ran == ["dead", "wanted"] and [step.node for step in trace.steps] == ["wanted"]
-
-
-def test_a_local_function_is_spelled_out_there_and_a_frame_here() -> None:
-    text = """g (float[2, 3] x) => (float[2, 3] y) { [first] h = Neg(x) [call] g = local.f(h) [end] y = Neg(g) }
-        <domain: "local", opset_import: ["" : 18]> f (a) => (c) { [inner] b = Neg(a) [last] c = Exp(b) }"""
-    proto = proto_of(text, 18)
-    ran, trace = both(proto)
-    assert observe(proto, ONES).allocated[ran[2]] == 0
+    _, ran, trace = both("g (float[2, 3] x) => (float[2, 3] y) { [first] h = Neg(x) [swish] y = HardSwish(h) }")
+    assert len(ran) > 2 and "swish" not in ran and [step.node for step in trace.steps] == ["first", "swish"]
+    seen, ran, trace = both("""g (float[2, 3] x) => (float[2, 3] y) {
+        [first] h = Neg(x) [call] g = local.f(h) [end] y = Neg(g) }
+        <domain: "local", opset_import: ["" : 18]> f (a) => (c) { [inner] b = Neg(a) [last] c = Exp(b) }""")
     assert len(ran) == 4 and not {"call", "inner"} & set(ran)
     assert [step.node for step in trace.steps] == ["first", "inner", "last", "call", "end"]
     # What a body returns has memory of its own here; there the last op takes over the dead buffer of h.
-    assert [step.allocated for step in trace.steps] == [24, 24, 24, 0, 24]
-
-
-def test_an_operator_without_a_kernel_is_spelled_out_there_and_one_op_here() -> None:
-    ran, trace = both(
-        proto_of("g (float[2, 3] x) => (float[2, 3] y) { [first] h = Neg(x) [swish] y = HardSwish(h) }", 18)
-    )
-    assert len(ran) > 2 and "swish" not in ran
-    assert [step.node for step in trace.steps] == ["first", "swish"]
+    assert seen.allocated[ran[2]] == 0 and [step.allocated for step in trace.steps] == [24, 24, 24, 0, 24]

@@ -2,6 +2,8 @@
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -12,10 +14,34 @@ from kvviz.engine.planning import plan_for
 from kvviz.trace.reasons import placed_before
 from kvviz.trace.records import Placed, Step, TraceFrame
 from kvviz.verification.rten_recording import Record, has_scratch
-from tests.engine.rten.fact import Fact
 from tests.engine.rten.records import Recording
 
 SUBGRAPHS = ("If", "Loop")
+
+# What the tests insist on, and what is compared beside it.
+CORE = ("order", "dispatch", "taken", "identity")
+BESIDES = ("sequence", "uses", "captures", "reasons", "pool", "pool*", "freed", "result", "values")
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """One thing that both sides say: of which kind (of `CORE` or `BESIDES`), about what, and what each says."""
+
+    kind: str
+    about: str
+    rten: Any
+    ours: Any
+    why: str = ""
+
+    @property
+    def agrees(self) -> bool:
+        """Both sides say the same."""
+        return self.rten == self.ours
+
+    def __str__(self) -> str:
+        rten, ours = ("nobody" if side is None else side for side in (self.rten, self.ours))
+        return f"{self.kind} of {self.about}: {rten} in rten, {ours} here; {self.why}"
+
 
 _READS = {"NOT_LAST_USE", "REQUESTED_OUTPUT", "SAME_OP_TWICE"}
 _OWNERS = {
@@ -49,18 +75,19 @@ def facts(trace: Trace, recording: Recording, feeds: Mapping[str, np.ndarray]) -
         elif record["t"] == "refcounts":
             yield from _uses(trace, frames.get(path), record)
         elif record["t"] == "op":
+            where = f"{path} #{record['step']}, {record['name']} ({record['op']})"
             step = steps.pop((path, record["node_index"]), None)
-            if step is not None:
-                scratch = scratch or has_scratch(record)
-                yield Fact("sequence", path, record["step"], *_who(record), "", position, step.index)
-                position += 1
-                yield from _op(trace, step, record, scratch)
-                if record["op"] not in SUBGRAPHS:
-                    yield _freed(trace, step, record, released[path])
-            else:
-                yield Fact("dispatch", path, record["step"], *_who(record), "", record["dispatch"], "not run")
+            if step is None:
+                yield Fact("dispatch", where, record["dispatch"], "not run")
+                continue
+            scratch = scratch or has_scratch(record)
+            yield Fact("sequence", where, position, step.index)
+            position += 1
+            yield from _op(trace, step, record, where, scratch)
+            if record["op"] not in SUBGRAPHS:
+                yield Fact("freed", where, *_freed(trace, step, record, released[path]))
     for (path, _), step in steps.items():
-        yield Fact("dispatch", path, -1, step.node, step.op_type, "", "not run", step.decision.dispatch)
+        yield Fact("dispatch", f"{path}, {step.node} ({step.op_type})", "not run", step.decision.dispatch)
     yield from _results(trace, recording, feeds)
 
 
@@ -69,23 +96,11 @@ def path_of(frame: tuple[str, ...]) -> str:
     return "/".join(("main", *frame))
 
 
-def _who(op: Record) -> tuple[str, str]:
-    first: str = next((out["n"] for out in op["out"] if out), "")
-    return op["name"] or first, op.get("onnx_op") or op["op"]
-
-
-def _first_output(outputs: tuple[str, ...]) -> str:
-    return next((name for name in outputs if name), "")
-
-
 def _order(frame: TraceFrame | None, graph: Record) -> Iterator[Fact]:
-    if graph["plan"] is None:
-        return
-    ours = [] if frame is None else [_first_output(node.outputs) for node in frame.order]
-    size = max(len(ours), len(graph["plan"]))
-    padded = [[*side, *[None] * (size - len(side))] for side in (graph["plan"], ours)]
-    for position, (theirs, mine) in enumerate(zip(*padded)):
-        yield Fact("order", graph["path"], position, "", "", "", theirs, mine)
+    ours = [] if frame is None else [next(filter(None, node.outputs), "") for node in frame.order]
+    if graph["plan"] is not None:
+        for position, (theirs, mine) in enumerate(zip_longest(graph["plan"], ours)):
+            yield Fact("order", f"{graph['path']} #{position}", theirs, mine)
 
 
 def _captures(frame: TraceFrame | None, graph: Record, names: list[str]) -> Iterator[Fact]:
@@ -95,7 +110,7 @@ def _captures(frame: TraceFrame | None, graph: Record, names: list[str]) -> Iter
     for name in names:
         if name in bound or name in moved:
             theirs = "value" if name in moved else "reference"
-            yield Fact("captures", graph["path"], 0, "", "", name, theirs, bound.get(name))
+            yield Fact("captures", f"{graph['path']}, {name}", theirs, bound.get(name))
 
 
 def _uses(trace: Trace, frame: TraceFrame | None, counts: Record) -> Iterator[Fact]:
@@ -106,12 +121,10 @@ def _uses(trace: Trace, frame: TraceFrame | None, counts: Record) -> Iterator[Fa
     for name, count in counts["rc"].items():
         uses = plan.uses[plan.slots[name]] if name in plan.slots else KEEP
         if uses < KEEP >> 1:
-            yield Fact("uses", counts["path"], 0, "", "", name, count, uses % PIN)
+            yield Fact("uses", f"{counts['path']}, {name}", count, uses % PIN)
 
 
-def _op(trace: Trace, step: Step, op: Record, scratch: bool) -> Iterator[Fact]:
-    where = (op["path"], op["step"], *_who(op))
-    positions = list(trace.log[step.index].taken)
+def _op(trace: Trace, step: Step, op: Record, where: str, scratch: bool) -> Iterator[Fact]:
     candidates = " ".join(
         f"{c['n']}@{c['pos']}:{c['src']},rc={c['rc']},{'takeable' if c['takeable'] else 'not takeable'}"
         for c in op["cand"]
@@ -119,8 +132,8 @@ def _op(trace: Trace, step: Step, op: Record, scratch: bool) -> Iterator[Fact]:
     stated = " ".join(f"{b.input}@{b.position}:{b.code}" for b in step.decision.blockers)
     why = f"rten examined [{candidates}]; here [{stated}]"
     theirs = "run" if op["dispatch"] == "subgraph" else op["dispatch"]
-    yield Fact("dispatch", *where, "", theirs, step.decision.dispatch, why)
-    yield Fact("taken", *where, "", op["taken"], positions, why)
+    yield Fact("dispatch", where, theirs, step.decision.dispatch, why)
+    yield Fact("taken", where, op["taken"], list(trace.log[step.index].taken), why)
     placed = dict(zip((name for name in step.outputs if name), step.outs))
     for out in op["out"]:
         if out and out["buf"] is not None:
@@ -129,29 +142,19 @@ def _op(trace: Trace, step: Step, op: Record, scratch: bool) -> Iterator[Fact]:
 
 
 def _output(
-    trace: Trace,
-    step: Step,
-    op: Record,
-    out: Record,
-    placed: Placed | None,
-    where: tuple[str, int, str, str],
-    scratch: bool,
+    trace: Trace, step: Step, op: Record, out: Record, placed: Placed | None, where: str, scratch: bool
 ) -> Iterator[Fact]:
     name = out["n"]
     mine = (step.decision.shares or {}).get(name)
-    shapes = " ".join(
-        f"{i['n']}{i['shape']}{'' if i.get('contig', True) else ' not contiguous'}" for i in op["in"] if i
-    )
+    shapes = " ".join(f"{i['n']}{i['shape']}" for i in op["in"] if i)
     how = "absent" if placed is None else placed.how
     told = f"how {out['how']} in rten, {how} here; taken {op['taken']}; {shapes} -> {out['shape']}"
-    yield Fact("identity", *where, name, out["same_buffer_as"], mine, told)
+    yield Fact("identity", f"{where}, {name}", out["same_buffer_as"], mine, told)
     if op["op"] not in SUBGRAPHS and out["how"] != "same" and placed is not None and mine is None:
-        theirs: Any = "pool" if out["how"] == "pool_hit" else "new"
-        ours: Any = how
+        theirs, ours = "pool" if out["how"] == "pool_hit" else "new", how
         if theirs == ours == "pool" and out["dtype"] == "tensor(f32)":
-            theirs = f"pool, {out['cap']} elements"
-            ours = f"pool, {_elements(trace, placed.storage)} elements"
-        yield Fact("pool*" if scratch else "pool", *where, name, theirs, ours)
+            theirs, ours = f"pool, {out['cap']} elements", f"pool, {_elements(trace, placed.storage)} elements"
+        yield Fact("pool*" if scratch else "pool", f"{where}, {name}", theirs, ours)
 
 
 def _elements(trace: Trace, storage: int) -> int:
@@ -162,7 +165,7 @@ def _elements(trace: Trace, storage: int) -> int:
     return trace.storages[storage].capacity // max(np.dtype(first.dtype).itemsize, 4)
 
 
-def _reasons(step: Step, op: Record, where: tuple[str, int, str, str], why: str) -> Iterator[Fact]:
+def _reasons(step: Step, op: Record, where: str, why: str) -> Iterator[Fact]:
     """Each input that rten examined and did not take has reasons of the same kinds here: who owns it, who reads it.
 
     A use that only rten counts (a capture named twice, a count that stays at 255) is a reason of the policy.
@@ -179,10 +182,10 @@ def _reasons(step: Step, op: Record, where: tuple[str, int, str, str], why: str)
         theirs = [owner] * bool(owner) + ["a later use"] * used
         ours = [owner] * (owner in stated) + ["a later use"] * (reads and owner != "CONSTANT")
         told = " and ".join(ours) or " and ".join(sorted(stated)) or "none"
-        yield Fact("reasons", *where, candidate["n"], " and ".join(theirs), told, why)
+        yield Fact("reasons", f"{where}, {candidate['n']}", " and ".join(theirs), told, why)
 
 
-def _freed(trace: Trace, step: Step, op: Record, released: set[str]) -> Fact:
+def _freed(trace: Trace, step: Step, op: Record, released: set[str]) -> tuple[list[str], list[str]]:
     """Inputs and outputs whose memory died: returned to the pool by rten, or handed over and dropped by the op.
 
     What a body releases when it ends is noted here with the last op before; ``released`` are its captures.
@@ -191,16 +194,10 @@ def _freed(trace: Trace, step: Step, op: Record, released: set[str]) -> Fact:
     kept = {out["buf"] for out in op["out"] if out}
     handed = {op["in"][position]["n"] for position in op["taken"]}
     theirs = {name for name in inputs if name in op["freed"] or (name in handed and inputs[name] not in kept)}
-    homes = _homes(trace, step)
-    mine = {name for name in inputs if homes.get(name) in step.freed and name not in released}
+    homes = {name: placed_before(trace, step.frame_id, name, step.index) for name in {*inputs} & {*step.inputs}}
+    mine = {name for name, home in homes.items() if home and home.storage in step.freed and name not in released}
     mine.update(out.name for out in step.outs if out.storage in step.freed)
-    return Fact("freed", op["path"], op["step"], *_who(op), "", sorted(theirs), sorted(mine))
-
-
-def _homes(trace: Trace, step: Step) -> dict[str, int]:
-    """The storage of each input of a step."""
-    found = {name: placed_before(trace, step.frame_id, name, step.index) for name in step.inputs if name}
-    return {name: here.storage for name, here in found.items() if here is not None}
+    return sorted(theirs), sorted(mine)
 
 
 def _results(trace: Trace, recording: Recording, feeds: Mapping[str, np.ndarray]) -> Iterator[Fact]:
@@ -209,9 +206,9 @@ def _results(trace: Trace, recording: Recording, feeds: Mapping[str, np.ndarray]
         have = trace.outputs.get(result["n"])
         if result["buf"] is not None and isinstance(have, np.ndarray):
             mine = next((n for n, array in feeds.items() if np.may_share_memory(array, have)), None)
-            yield Fact("result", "main", -1, "", "", result["n"], result["same_buffer_as"], mine)
+            yield Fact("result", result["n"], result["same_buffer_as"], mine)
     for name, want in recording.results.items():
-        yield Fact("values", "main", -1, "", "", name, "equal", _difference(trace.outputs.get(name), want))
+        yield Fact("values", name, "equal", _difference(trace.outputs.get(name), want))
 
 
 def _difference(have: Any, want: np.ndarray) -> str:

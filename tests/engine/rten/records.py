@@ -49,9 +49,6 @@ class Recording(RtenRun):
         """Source, run and mode in one word."""
         return f"{self.source}-{self.run}-{self.mode}"
 
-    def __repr__(self) -> str:
-        return f"<Recording {self.id}>"
-
     @property
     def given(self) -> list[Given]:
         """The inputs, as arrays that nobody else holds."""
@@ -82,11 +79,6 @@ def _as_recorded(item: Record, array: np.ndarray) -> Given:
     return Given(item["n"], array.copy(), item["owned"], 0 if rows is None else 2, rows)
 
 
-def sources() -> list[str]:
-    """Every model and scenario that was recorded, models first."""
-    return models() + scenarios()
-
-
 def models() -> list[str]:
     """Names of the recorded models; of one that rten could not load there are no runs."""
     return sorted(path.name.removesuffix(".jsonl.gz") for path in DATA.glob("*.jsonl.gz"))
@@ -106,7 +98,7 @@ def recordings(source: str) -> tuple[Recording, ...]:
 
 def all_recordings() -> list[Recording]:
     """All runs of all models and scenarios."""
-    return [recording for source in sources() for recording in recordings(source)]
+    return [recording for source in models() + scenarios() for recording in recordings(source)]
 
 
 def _of_model(source: str, path: Path) -> tuple[Recording, ...]:

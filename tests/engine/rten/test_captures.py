@@ -1,4 +1,4 @@
-"""What the policy `rten` hands over to a body, who owns it afterwards, and why it was only lent elsewhere."""
+"""What the policy `rten` is given and hands over: inner values of the caller, and values that a body captures."""
 
 from typing import Any
 
@@ -7,8 +7,11 @@ import pytest
 
 import kvviz
 from kvviz import Trace
+from kvviz.errors import InputError
+from kvviz.graph.model import Graph
 from tests.decode.small import HEADS, NAMES, SIZE, small
-from tests.engine.graphs import numbers, ort_run, proto_of, run, step_of
+from tests.engine.graphs import graph_of, numbers, ort_run, proto_of, run, step_of
+from tests.outside.told import differences, loaded
 
 BLOCK = 256  # bytes of float[64]
 BRANCH = """g (float[64] x) => (float[64] y) <bool c = {1}> { a = Exp(x)
@@ -24,16 +27,12 @@ LOOP = """g (float[64] x) => (float[64] y) <int64 n = {3}, bool c = {1}> { a = E
         on = Identity(go) [inner] p = Neg(a) u = Add(s, p) }> }"""
 
 
-def traced(text: str) -> Trace:
-    """Run under rten, with the numbers of onnxruntime."""
-    trace = run(text, {"x": numbers(64)}, policy="rten")
+def traced(text: str, policy: kvviz.Policy = kvviz.policies.rten) -> Trace:
+    """Run under a policy of rten, with the numbers of onnxruntime."""
+    trace = run(text, {"x": numbers(64)}, policy=policy)
     (expected,) = ort_run(proto_of(text), {"x": numbers(64)})
     np.testing.assert_allclose(trace.outputs["y"], expected, rtol=1e-5)
     return trace
-
-
-def how(trace: Trace, name: str) -> list[str]:
-    return [bound.how for frame in trace.frames for bound in frame.bindings if bound.name == name]
 
 
 LENT = {
@@ -78,7 +77,6 @@ def test_a_past_may_be_taken_by_an_op_that_gives_no_present() -> None:
     one, three = (proto_of(text % both) for both in (("", ""), (f", {grown} nk, {grown} nv", ", nk, nv")))
     # onnxruntime reads memory that it never wrote where the presents are not asked for
     expected = ort_run(three, feeds)[0]
-    # when it runs
     trace = kvviz.run(kvviz.load(one), feeds, donate=["pk", "pv"], policy="rten")
     # then it is called in place, and gives the same in memory of its own
     np.testing.assert_allclose(trace.outputs["y"], expected, rtol=1e-4, atol=1e-5)
@@ -106,22 +104,100 @@ BEFORE = kvviz.policies.rten(captures="by_reference")
 
 @pytest.mark.parametrize("text", [BRANCH % "x", LOOP], ids=["branch", "loop"])
 def test_before_the_change_a_body_borrows_what_it_captures_and_the_rule_is_named(text: str) -> None:
-    trace = run(text, {"x": numbers(64)}, policy=BEFORE)
-    (expected,) = ort_run(proto_of(text), {"x": numbers(64)})
-    np.testing.assert_allclose(trace.outputs["y"], expected, rtol=1e-5)
-    assert set(how(trace, "a")) == {"captured by reference"}
+    trace = traced(text, BEFORE)
+    assert {b.how for frame in trace.frames for b in frame.bindings if b.name == "a"} == {"captured by reference"}
     inner = step_of(trace, "inner")
     assert inner.decision.dispatch == "run" and inner.allocated == BLOCK
     assert {b.code.value for b in inner.decision.blockers} == {"CAPTURED_BY_REFERENCE", "POLICY"}
     assert any("before v0.14.1 rten lent captured values" in b.message for b in inner.decision.blockers)
     assert all(b.fix is None for b in inner.decision.blockers)
+    # The option is kept with a trace.
+    assert kvviz.policies.of(loaded(trace)) == BEFORE == kvviz.policies.of(trace) != kvviz.policies.rten
 
 
-def test_the_option_is_kept_with_a_trace_and_others_are_refused(tmp_path: Any) -> None:
-    trace = run(BRANCH % "x", {"x": numbers(64)}, policy=BEFORE)
-    trace.save(tmp_path / "trace")
-    loaded = Trace.load(tmp_path / "trace")
-    assert kvviz.policies.of(loaded) == BEFORE == kvviz.policies.of(trace) != kvviz.policies.rten
+def test_the_option_has_a_name_and_others_are_refused() -> None:
     assert BEFORE.name == "rten, captures by reference" and BEFORE is kvviz.policies.rten(captures="by_reference")
     with pytest.raises(kvviz.KvvizError, match="'by_value' or 'by_reference', not 'copied'"):
         kvviz.policies.rten(captures="copied")
+
+
+X, H = np.array([1, -2, 3], np.float32), np.array([5, -6, 7], np.float32)
+THREE = """g (float[3] x, float[3] b) => (float[3] y) {
+    [first] h = Neg(x) [second] r = Relu(h) [y] y = Add(r, b) }"""
+
+
+def test_a_given_inner_value_takes_the_place_of_what_makes_it_and_is_overwritten_as_any_other_input() -> None:
+    graph = graph_of(THREE)
+    for donate in ([], ["h"]):
+        trace = kvviz.run(graph, {"h": H.copy(), "b": X}, donate=donate, policy="rten", poison=True)
+        assert [step.node for step in trace.steps] == ["second", "y"]
+        assert trace.steps[0].decision.shares == ({"r": "h"} if donate else {})
+    # An input that is not read may be given all the same, but one that is read not be left out.
+    assert len(kvviz.run(graph, {"x": X, "h": H, "b": X}, policy="rten").steps) == 2
+    assert np.array_equal(H, [5, -6, 7])
+    with pytest.raises(InputError, match="missing input: b"):
+        kvviz.run(graph, {"h": H}, policy="rten")
+    with pytest.raises(InputError, match="'h' has dtype int64"):
+        kvviz.run(graph, {"h": H.astype(np.int64), "b": X}, policy="rten")
+    for policy in ("ideal", "never", "onnxruntime"):
+        with pytest.raises(InputError, match=r"no input named 'h' .*only the policy rten"):
+            kvviz.run(graph, {"h": H, "b": X}, policy=policy)
+
+
+def cut(*readers: str) -> Graph:
+    """A Split, whose first half each of these ops reads, and whose second one Neg."""
+    made = ", ".join(f"float[2] y{i}" for i in range(len(readers)))
+    nodes = " ".join(f"[r{i}] y{i} = {op}(p)" for i, op in enumerate(readers))
+    return graph_of(f"""g (float[4] x) => ({made}, float[2] z) {{
+        [cut] p, q = Split <num_outputs = 2> (x) {nodes} [neg] z = Neg(q) }}""")
+
+
+X4, P = np.array([1, 2, 3, 4], np.float32), np.array([-7, 8], np.float32)
+OWN = np.array([1, 2], np.float32)
+
+
+@pytest.mark.parametrize("lent", [True, False])
+def test_an_op_that_must_run_for_another_output_makes_the_given_value_again(lent: bool) -> None:
+    # Split cannot run in place, so it goes first; Relu then takes over what it made, whatever was given.
+    trace = kvviz.run(cut("Relu"), {"x": X4, "p": P.copy()}, donate=[] if lent else ["p"], policy="rten")
+    assert [step.node for step in trace.steps] == ["cut", "r0", "neg"]
+    assert trace.steps[1].inputs == ("p#2",) and trace.steps[1].decision.dispatch == "in_place"
+    assert np.array_equal(trace.outputs["y0"], OWN) and np.array_equal(trace.outputs["z"], [-3, -4])
+
+
+@pytest.mark.parametrize(("lent", "second"), [(True, -P), (False, -OWN)], ids=["lent", "donated"])
+def test_what_has_read_it_by_then_runs_once_more(lent: bool, second: np.ndarray) -> None:
+    """``Graph::run_plan``: what is not taken over is looked for among the caller's views first; what was donated is
+    replaced by what the Split made."""
+    graph = graph_of("""g (float[4] x) => (float[2] y, float[1, 2] u) <int64[1] a = {0}> {
+        [cut] p, q = Split <num_outputs = 2> (x) [u] u = Unsqueeze(q, a) [sum] s = Sum(p) [neg] y = Neg(s) }""")
+    trace = kvviz.run(graph, {"x": X4, "p": P.copy()}, donate=[] if lent else ["p"], policy="rten", poison=True)
+    assert [step.node for step in trace.steps] == ["sum#1", "cut", "sum", "neg", "u"]
+    assert np.array_equal(trace.outputs["y"], second) and np.array_equal(trace.outputs["u"], [[3, 4]])
+    assert [step.graph_node.index % 10**6 for step in trace.steps] == [2, 0, 2, 3, 1]
+
+
+def test_a_donated_value_that_is_made_again_is_not_overwritten_before() -> None:
+    # The second half is late, so the Relu reads what was given, and once more what the Split makes.
+    graph = graph_of("""g (float[4] x) => (float[2] y, float[2] z) {
+        [first] n = Neg(x) [cut] p, q = Split <num_outputs = 2> (n) [relu] y = Relu(p) [last] z = Neg(q) }""")
+    trace = kvviz.run(graph, {"x": X4, "p": P.copy()}, donate=["p"], policy="rten", poison=True)
+    assert [step.node for step in trace.steps] == ["relu#1", "first", "cut", "relu", "last"]
+    (blocker,) = trace.steps[0].decision.blockers
+    assert "makes that value again" in blocker.message and trace.steps[3].decision.dispatch == "in_place"
+    assert np.array_equal(trace.outputs["y"], [0, 0]) and np.array_equal(trace.outputs["z"], [3, 4])
+
+
+def test_a_given_value_that_is_wanted_is_the_callers() -> None:
+    trace = kvviz.run(cut("Relu"), {"x": X4, "p": P}, ["p", "z"], policy="rten")
+    assert np.array_equal(trace.outputs["p"], P) and np.array_equal(trace.outputs["z"], [-3, -4])
+    with pytest.raises(InputError, match="'p' is donated and wanted as an output"):
+        kvviz.run(cut("Relu"), {"x": X4, "p": P.copy()}, ["p", "z"], ["p"], policy="rten")
+
+
+def test_a_trace_in_which_an_op_runs_twice_goes_through_all_readers() -> None:
+    trace = kvviz.run(cut("Neg", "Sum"), {"x": X4, "p": P}, policy="rten")
+    assert sorted(step.node for step in trace.steps) == ["cut", "neg", "r0", "r1", "r1#1"]
+    assert differences(trace, loaded(trace)) == [] and "r1#1" in trace.to_html()
+    (cut_step,) = [step.index for step in trace.steps if step.node == "cut"]
+    assert np.array_equal(trace.value("p#2", cut_step), OWN)

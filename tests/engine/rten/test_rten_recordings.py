@@ -7,26 +7,19 @@ from kvviz.errors import LoadError
 from kvviz.runtimes.rten.rten_planner import QUIRKS
 from kvviz.verification.rten_recording import read_recording
 from tests.engine.graphs import numbers, run
-from tests.engine.rten.compare import compare
-from tests.engine.rten.fact import BESIDES, CORE
+from tests.engine.rten.compare import BESIDES, CORE, compare
 from tests.engine.rten.oracle import run_like
-from tests.engine.rten.records import DATA, UNLOADED, Recording, models, recordings, scenarios
+from tests.engine.rten.records import DATA, UNLOADED, Recording, all_recordings, models, recordings
 
-RUNS = [recording for name in models() for recording in recordings(name)]
 # What a kernel takes from the pool for itself changes what the pool gives out later; there is no rule in that.
 ASSERTED = {*CORE, *BESIDES} - {"pool*"}
 
 
-def assert_like_rten(recording: Recording) -> None:
-    """Run what was recorded, and list the first facts in which the trace differs."""
+@pytest.mark.parametrize("recording", all_recordings(), ids=lambda recording: recording.id)
+def test_a_model_or_scenario_runs_as_it_ran_in_rten(recording: Recording) -> None:
     trace, feeds = run_like(recording)
     wrong = [str(fact) for fact in compare(trace, recording, feeds) if fact.kind in ASSERTED]
     assert not wrong, f"{len(wrong)} facts differ:\n" + "\n".join(wrong[:12])
-
-
-@pytest.mark.parametrize("recording", RUNS, ids=lambda recording: recording.id)
-def test_a_model_runs_as_it_ran_in_rten(recording: Recording) -> None:
-    assert_like_rten(recording)
 
 
 def test_a_model_that_rten_cannot_load_has_no_runs() -> None:
@@ -58,14 +51,6 @@ def test_without_greed_the_last_reader_of_its_input_goes_first_and_then_the_olde
     trace = run(TEXT, {"x": numbers(8, 8)}, policy=kvviz.policies.rten(quirks=kept))
     taken = {step.node: step.decision.taken for step in trace.steps}
     assert (taken["first"], taken["second"], taken["lone"]) == ((), ("a",), ("b",))
-
-
-SCENARIOS = [recording for name in scenarios() for recording in recordings(name)]
-
-
-@pytest.mark.parametrize("recording", SCENARIOS, ids=lambda recording: recording.id)
-def test_a_scenario_runs_as_it_ran_in_rten(recording: Recording) -> None:
-    assert_like_rten(recording)
 
 
 @pytest.mark.parametrize("policy", ["ideal", "never"])

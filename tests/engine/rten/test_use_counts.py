@@ -9,7 +9,7 @@ import kvviz
 from kvviz import policies
 from kvviz.graph.model import Graph
 from tests.engine.graphs import graph_of
-from tests.engine.rten.records import Record, all_recordings
+from tests.engine.rten.records import all_recordings
 
 X = np.array([1, -2], np.float32)
 
@@ -99,23 +99,17 @@ def counted(length: int, rows: int) -> kvviz.Trace:
     return trace
 
 
-@pytest.mark.parametrize(("length", "room"), [(1, 4), (2, 4), (4, 4), (5, 8), (16, 16), (19, 32)])
+@pytest.mark.parametrize(("length", "room"), [(0, 0), (1, 4), (2, 4), (4, 4), (5, 8), (16, 16), (19, 32)])
 def test_a_concat_fits_behind_a_range_up_to_the_next_power_of_two(length: int, room: int) -> None:
-    for rows in (1, 2, 3, room - length, room - length + 1):
-        if rows:
-            range_step, concat = counted(length, rows).steps
-            assert range_step.allocated == 8 * room and concat.decision.dispatch == "in_place"
-            if length + rows <= room:
-                assert concat.decision.shares == {"y": "r"}
-                assert (concat.allocated, concat.copied, concat.written) == (0, 0, 8 * rows)
-            else:
-                assert concat.decision.shares == {}
-                assert [str(blocker.code) for blocker in concat.decision.blockers] == ["NO_CAPACITY"]
-
-
-def test_a_range_of_nothing_has_no_room() -> None:
-    range_step, concat = counted(0, 1).steps
-    assert range_step.allocated == 0 and concat.decision.shares == {}
+    for rows in {1, 2, 3, room - length, room - length + 1} - {0}:
+        range_step, concat = counted(length, rows).steps
+        assert range_step.allocated == 8 * room
+        if length + rows <= room:
+            assert concat.decision.dispatch == "in_place" and concat.decision.shares == {"y": "r"}
+            assert (concat.allocated, concat.copied, concat.written) == (0, 0, 8 * rows)
+        else:
+            assert concat.decision.shares == {}
+            assert not length or [str(blocker.code) for blocker in concat.decision.blockers] == ["NO_CAPACITY"]
 
 
 @pytest.mark.parametrize(("rows", "fits"), [(1, True), (3, True), (4, False)])
@@ -128,25 +122,19 @@ def test_a_concat_fits_behind_a_part_of_a_shape_up_to_the_rank(rows: int, fits: 
 
 def test_views_between_keep_the_room() -> None:
     views = "a = Range(s, l, d) b = Unsqueeze(a, axis) r = Reshape(b, flat)"
-    trace = appended(views, 3, s=3, l=4, d=1, axis=[0], flat=[-1])
-    assert trace.steps[-1].decision.shares == {"y": "r"} and trace.steps[-1].allocated == 0
+    concat = appended(views, 3, s=3, l=4, d=1, axis=[0], flat=[-1]).steps[-1]
+    assert concat.decision.shares == {"y": "r"} and concat.allocated == 0
 
 
 def test_the_recorded_outputs_of_range_and_shape_have_the_room_that_we_give_them() -> None:
-    # given: every recorded Range and Shape
     seen = 0
     for recording in all_recordings():
         for op in recording.ops:
             if op["op"] in ("Range", "Shape") and op["out"][0]["cap"]:
-                assert op["out"][0]["cap"] == _room(op), op["name"]
+                (length,), rank = op["out"][0]["shape"], len(op["in"][0]["shape"])
+                shape = f"r = Shape <start = 0, end = {length}> (x)"
+                is_range = op["op"] == "Range"
+                mine = counted(length, 1) if is_range else appended(shape, 1, x=np.ones((1,) * rank, np.int64))
+                assert op["out"][0]["cap"] == mine.steps[0].allocated // 8, op["name"]
                 seen += 1
     assert seen > 500
-
-
-def _room(op: Record) -> int:
-    """Elements of a new buffer, as our own run of the same op has it."""
-    length: int = op["out"][0]["shape"][0]
-    if op["op"] == "Range":
-        return counted(length, 1).steps[0].allocated // 8
-    shape = np.ones((1,) * len(op["in"][0]["shape"]), np.int64)
-    return appended(f"r = Shape <start = 0, end = {length}> (x)", 1, x=shape).steps[0].allocated // 8
