@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvviz.errors import OpError
@@ -115,9 +115,6 @@ def test_shared_caches_tell_the_rows_that_they_write(seed: int, make: Callable[[
 @given(seed=SEEDS, make=st.sampled_from([attention, group_query, windowed, multi_head, packed]))
 def test_costs_are_what_is_written_and_the_past_that_is_copied(seed: int, make: Callable[[int], Call]) -> None:
     call = make(seed)
-    # New rows are counted at the size of keys, also where values have another one.
-    _, k, v = (None if x is None else x.shape for x in (*call.inputs, None, None)[:3])
-    assume(make is not attention or k == v)
     args, how, _ = taken_over(call, np.random.default_rng(seed))
     outs = call.run(args, **how)
     spec = spec_of(call.op_type, call.opset, call.domain)

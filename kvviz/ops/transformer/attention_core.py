@@ -171,9 +171,11 @@ def cache_cost(
     args: Sequence[Any], outs: Any, pairs: Sequence[tuple[int, int]], sources: Sequence[int], new: int
 ) -> tuple[int, int]:
     """Bytes (written, copied) by an operator that keeps its cache inside. ``pairs``: positions of pasts and presents.
-    ``sources``: inputs that a present may be a view of, if there is no past. ``new``: bytes of new rows per present."""
+    ``sources``: inputs that a present may be a view of, if there is no past. ``new``: bytes of new rows of the
+    first present; rows of the other may have another size."""
     outs = outs if isinstance(outs, (tuple, list)) else (outs,)
     caches = {output: position for position, output in pairs}
+    first = next((outs[at].nbytes for at in caches if at < len(outs) and outs[at] is not None), 0)
     written = copied = 0
     for i, out in enumerate(outs):
         if out is None:
@@ -186,7 +188,7 @@ def cache_cost(
             views = (args[s] for s in sources if s < len(args) and args[s] is not None)
             written += 0 if any(np.may_share_memory(out, x) for x in views) else out.nbytes
         elif past.size and np.may_share_memory(out, past):
-            written += new
+            written += new * out.nbytes // (first or 1)
         else:
             written += out.nbytes
             copied += min(past.nbytes, out.nbytes)

@@ -3,10 +3,10 @@
 The plan decides where every output will live before anything runs. Planned in-place ops are dispatched in place, an
 output with a dead buffer moves into that storage, and every op that only relabels is a view.
 
-Not followed (`tests/engine/ort/test_limits.py` shows each): nodes that no output needs are not run here. Local
-functions, and operators that onnxruntime only has as functions, are one frame or one op here, while it expands them
-into the graph. It puts Casts around float16 operators that it lacks. Unread outputs die at once here and at the end of
-the run there; a Scan writes its slices straight into the result there.
+Not followed: nodes that no output needs are not run here. Local functions, and operators that onnxruntime only has as
+functions, are one frame or one op here, while it expands them into the graph. It puts Casts around float16 operators
+that it lacks. Unread outputs die at once here and at the end of the run there; a Scan writes its slices straight into
+the result there.
 """
 
 from __future__ import annotations
