@@ -61,7 +61,6 @@ def assert_alike(have: Any, want: Any, rtol: float, atol: float) -> None:
 
 
 def stored(folder: Path) -> list[tuple[list, list]]:
-    """Data sets of a case that lies in a folder."""
     sets = []
     for data in sorted(path for path in folder.iterdir() if path.is_dir()):
         sides: tuple[list, list] = ([], [])
@@ -73,7 +72,6 @@ def stored(folder: Path) -> list[tuple[list, list]]:
 
 
 def failure(case: Any) -> str:
-    """Run one case; what went wrong, or nothing."""
     try:
         folder = Path(case.model_dir) if case.model_dir else None
         graph = kvviz.load(folder / "model.onnx" if folder else case.model)

@@ -1,6 +1,11 @@
-"""What people get wrong: one clear sentence each, nothing changed, and no traceback of internals in a notebook."""
+"""What people get wrong: one clear sentence each, nothing changed, and no traceback of internals in a notebook.
+
+Public functions take the path of what they take, and say what is meant where they are given something else.
+"""
 
 import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,14 +16,7 @@ import kvviz
 from kvviz.decode.run_sessions import SingleRun
 from kvviz.engine.planning import main_plan
 from kvviz.engine.policy import ideal
-from kvviz.errors import (
-    GraphError,
-    InputError,
-    KvvizError,
-    LimitError,
-    OpError,
-    UnsupportedOpsError,
-)
+from kvviz.errors import GraphError, InputError, KvvizError, LimitError, LoadError, OpError, UnsupportedOpsError
 from tests.engine.graphs import graph_of, numbers, proto_of
 from tests.graph.build import MODELS
 from tests.work import at_most
@@ -53,16 +51,13 @@ def test_an_input_that_does_not_fit_is_told_in_one_sentence(inputs: dict, messag
     assert "\n" not in str(caught.value) and len(str(caught.value)) < 400
 
 
-def test_a_donation_that_cannot_be_is_refused_before_anything_runs() -> None:
+def test_a_donation_that_cannot_be_and_an_output_or_a_policy_that_does_not_exist_are_refused() -> None:
     bias = BIAS.copy()
     bias.flags.writeable = False
     with pytest.raises(InputError, match="cannot donate 'z': it is not among the inputs that were given"):
         kvviz.run(graph_of(ADD), {"x": X, "bias": bias}, donate=["z"])
     with pytest.raises(InputError, match="'bias' is donated, but its array is read-only; pass a copy or do not donate"):
         kvviz.run(graph_of(ADD), {"x": X, "bias": bias}, donate=["bias"])
-
-
-def test_an_output_or_a_policy_that_does_not_exist_is_refused_with_those_that_do() -> None:
     with pytest.raises(GraphError, match="the graph has no value named 'z'; its outputs are y"):
         kvviz.run(graph_of(ADD), GOOD, outputs=["y", "z"])
     with pytest.raises(KvvizError, match=r"there is no policy 'best'; choose one of .*ideal.*never"):
@@ -141,9 +136,7 @@ def test_running_out_of_memory_is_an_error_of_ours(monkeypatch: pytest.MonkeyPat
         raise MemoryError("Unable to allocate 3.64 TiB")
 
     monkeypatch.setattr(main_plan(graph, None, ideal).order[0], "call", full)
-    with pytest.raises(
-        LimitError, match=r"node 'big' \(Erf\) needs more memory than there is: Unable to allocate 3\.64"
-    ):
+    with pytest.raises(LimitError, match=r"'big' \(Erf\) needs more memory than there is: Unable to allocate 3\.64"):
         kvviz.run(graph, {"x": numbers(2)})
 
 
@@ -156,10 +149,7 @@ DECODES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "fractions": ({"prompt": [1.5, 2]}, "a prompt is a text, a list of token numbers, or a list of such lists"),
     "a tokenizer that is none": ({"prompt": [1], "tokenizer": 5}, "tokenizer must be a list of words, or an object"),
-    "too little room": (
-        {"prompt": [1, 2], "kv_capacity": 4},
-        "kv_capacity is 4 rows, but prompt and new tokens need 9",
-    ),
+    "too little room": ({"prompt": [1, 2], "kv_capacity": 4}, "is 4 rows, but prompt and new tokens need 9"),
     "tokens among the inputs": (
         {"prompt": [1, 2], "inputs": {"input_ids": np.array([[1, 2]])}},
         "input 'input_ids' takes the tokens of the prompt; leave it out",
@@ -211,27 +201,120 @@ def test_a_notebook_shows_an_error_as_one_line(error: type[KvvizError], monkeypa
 TEXT = "g ({} [2, n] x) => ({} [2, n] y) {{ y = Identity(x) }}"
 
 
-@pytest.mark.parametrize(
-    ("dtype", "given", "want"),
-    [
+def test_lists_become_arrays_of_the_declared_type() -> None:
+    cases: list[tuple[str, Any, np.ndarray]] = [
         ("int64", [[1, 2], [3, 4]], np.array([[1, 2], [3, 4]])),
         ("float", [[1, 2], [3, 4]], np.array([[1, 2], [3, 4]], np.float32)),
         ("float", [[0.5], [2.0]], np.array([[0.5], [2]], np.float32)),
         ("int64", [[], []], np.zeros((2, 0), np.int64)),
         ("bool", [[True], [False]], np.array([[True], [False]])),
-    ],
-)
-def test_lists_become_arrays_of_the_declared_type(dtype: str, given: Any, want: np.ndarray) -> None:
-    graph = graph_of(TEXT.format(dtype, dtype))
-    output = kvviz.run(graph, {"x": given}).outputs["y"]
-    assert output.dtype == want.dtype
-    np.testing.assert_array_equal(output, want)
+    ]
+    for dtype, given, want in cases:
+        graph = graph_of(TEXT.format(dtype, dtype))
+        output = kvviz.run(graph, {"x": given}).outputs["y"]
+        assert output.dtype == want.dtype
+        np.testing.assert_array_equal(output, want)
 
 
-@pytest.mark.parametrize(
-    ("dtype", "given"),
-    [("int64", [[1.0], [2.5]]), ("bool", [[0.5], [1.0]]), ("int64", [[1j], [2]]), ("float", [["a"], ["b"]])],
-)
-def test_lists_that_would_lose_something_are_refused(dtype: str, given: Any) -> None:
-    with pytest.raises(InputError, match="input 'x' must be"):
-        kvviz.run(graph_of(TEXT.format(dtype, dtype)), {"x": given})
+def test_lists_that_would_lose_something_are_refused() -> None:
+    cases: list[tuple[str, Any]] = [
+        ("int64", [[1.0], [2.5]]),
+        ("bool", [[0.5], [1.0]]),
+        ("int64", [[1j], [2]]),
+        ("float", [["a"], ["b"]]),
+    ]
+    for dtype, given in cases:
+        with pytest.raises(InputError, match="input 'x' must be"):
+            kvviz.run(graph_of(TEXT.format(dtype, dtype)), {"x": given})
+
+
+LLAMA = MODELS / "o01_optimum_llama" / "model.onnx"
+PROMPT = [5, 17, 33]
+
+OF_A_GRAPH: dict[str, Callable[[Any], Any]] = {
+    "decode": lambda given: kvviz.decode(given, PROMPT, 2).tokens,
+    "run": lambda given: kvviz.run(given, kvviz.inputs(kvviz.load(LLAMA))).outputs["logits"].tolist(),
+    "inputs": lambda given: sorted(kvviz.inputs(given)),
+    "compare": lambda given: kvviz.compare(given, policies=["ideal"], prompt=PROMPT, max_new_tokens=2).equal,
+    "debug": lambda given: kvviz.debug(given, prompt=PROMPT, max_new_tokens=2).trace.prompt,
+    "plan": lambda given: repr(kvviz.plan(given)),
+    "lessons.recompute": lambda given: kvviz.lessons.recompute(given, PROMPT, 2).tokens,
+    "lessons.changed_rows": lambda given: kvviz.lessons.changed_rows(given, PROMPT, PROMPT).tolist(),
+    "lessons.serving.empty_rows": lambda given: sorted(kvviz.lessons.serving.empty_rows(given)),
+    "lessons.serving.forward": lambda given: kvviz.lessons.serving.forward(given, [PROMPT]).next_tokens,
+    "lessons.serving.tell": lambda given: kvviz.lessons.serving.tell(given, PROMPT, 2).tokens,
+    "lessons.serving.speculate": lambda given: kvviz.lessons.serving.speculate(given, PROMPT, 2).tokens,
+    "lessons.serving.PagedServer": lambda given: sorted(kvviz.lessons.serving.PagedServer(given, 4, 4).pool),
+}
+OF_A_TRACE: dict[str, Callable[[Any], Any]] = {
+    "explain": lambda given: str(kvviz.explain(given)),
+    "hazards": lambda given: [hazard.sentence for hazard in kvviz.hazards(given)],
+    "cache_warnings": lambda given: [str(warning) for warning in kvviz.cache_warnings(given)],
+    "plot.memory": lambda given: kvviz.plot.memory(given).get_ylabel(),
+    "plot.cache": lambda given: kvviz.plot.cache(given).get_ylabel(),
+    "plot.copies": lambda given: kvviz.plot.copies(given).get_ylabel(),
+    "plot.lifetimes": lambda given: kvviz.plot.lifetimes(given).get_xlabel(),
+    "Pair": lambda given: repr(kvviz.Pair(given, given)),
+}
+
+
+@pytest.fixture(scope="module")
+def trace() -> kvviz.Trace:
+    return kvviz.decode(kvviz.load(LLAMA), PROMPT, 2)
+
+
+@pytest.fixture(scope="module")
+def saved(trace: kvviz.Trace, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("saved") / "x.kvviz"
+    trace.save(path)
+    return path
+
+
+@pytest.mark.parametrize("name", OF_A_GRAPH)
+def test_what_takes_a_graph_takes_the_path_of_a_model(name: str) -> None:
+    use = OF_A_GRAPH[name]
+    assert use(LLAMA) == use(str(LLAMA)) == use(kvviz.load(LLAMA))
+
+
+@pytest.mark.parametrize("name", sorted(OF_A_GRAPH.keys() - {"debug"}))
+def test_what_takes_a_graph_says_so_of_a_trace_and_of_anything_else(name: str, trace: kvviz.Trace, saved: Path) -> None:
+    for given in (trace, saved):
+        with pytest.raises(InputError, match=f"kvviz.{name} takes a graph, and this is a trace"):
+            OF_A_GRAPH[name](given)
+    with pytest.raises(InputError, match=f"{name} takes a graph or the path of a model, not an object of type int"):
+        OF_A_GRAPH[name](3)
+
+
+@pytest.mark.parametrize("name", OF_A_TRACE)
+def test_what_takes_a_trace_takes_the_path_of_a_saved_one(name: str, saved: Path) -> None:
+    assert OF_A_TRACE[name](saved) == OF_A_TRACE[name](kvviz.Trace.load(saved))
+
+
+@pytest.mark.parametrize("name", [*OF_A_TRACE, "fork"])
+def test_what_takes_a_trace_says_what_to_run_for_a_model(name: str) -> None:
+    use = OF_A_TRACE.get(name, lambda given: kvviz.fork(given, policy="rten"))
+    for given in (LLAMA, kvviz.load(LLAMA)):
+        with pytest.raises(InputError, match=rf"{name} takes a trace, and this is a model: run it with kvviz\.run"):
+            use(given)
+    with pytest.raises(InputError, match="takes a trace or the path of a saved one, not None"):
+        use(None)
+
+
+def test_load_says_of_a_saved_trace_or_recording_what_to_call(saved: Path, tmp_path: Path) -> None:
+    assert len(kvviz.debug(saved).trace.steps) == len(kvviz.Trace.load(saved).steps)
+    with pytest.raises(LoadError, match="is a saved trace, not a model; open it with ") as caught:
+        kvviz.load(saved)
+    line = str(caught.value).rpartition("open it with ")[2]
+    assert isinstance(eval(line, {"kvviz": kvviz}), kvviz.Trace)
+    for name, text in (("a.jsonl", '{"schema": 1}'), ("a.dot", "digraph G {}")):
+        (tmp_path / name).write_text(text)
+        with pytest.raises(LoadError, match=r"kvviz\.ggml\.load"):
+            kvviz.load(tmp_path / name)
+
+
+def test_a_token_outside_of_the_vocabulary_is_named_as_that() -> None:
+    graph = kvviz.load(LLAMA)
+    assert kvviz.decode(graph, [5, 159], 1).tokens
+    for prompt in ([5, 160], [[5, 17], [160]], np.array([160])):
+        with pytest.raises(InputError, match="token 160 is outside of the model's vocabulary, which has 160 tokens"):
+            kvviz.decode(graph, prompt, 1)

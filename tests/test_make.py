@@ -34,11 +34,9 @@ def test_the_whole_check_runs_in_a_clean_environment_with_what_an_installer_need
     needed = {"PIP_FIND_LINKS": "a b", "UV_INDEX_URL": "c", "SSL_CERT_FILE": "d", "NODE_EXTRA_CA_CERTS": "e"}
     needed |= {"npm_config_cache": "f", "https_proxy": "g", "HOME": str(tmp_path)}
     path = {"PATH": f"{programs}:{os.environ['PATH']}"}
-    # when
     line = ["bash", str(copy / ".ci" / "run")]
     settings = {"PYTHONUNBUFFERED": "1", "PYTHONPATH": "x", "COLUMNS": "40", "KVVIZ_DOT": "layered"}
     subprocess.run(line, env={**path, **needed, **settings}, check=True, capture_output=True)
-    # then
     told = dict(line.split("=", 1) for line in (tmp_path / "told").read_text().splitlines() if "=" in line)
     assert {name: told.get(name) for name in needed} == needed
     assert told["CI"] == "true"
@@ -51,11 +49,9 @@ def test_make_test_refuses_an_old_python_before_it_installs_anything(tmp_path: P
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     _program(tmp_path, "old", 'touch called-"$1"; exit 1')
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
-    # when
     made = subprocess.run(
         ["make", "test", "PYTHON=./old"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
     )
-    # then
     assert made.returncode != 0
     assert "the tests need Python 3.11 or newer: make test PYTHON=python3.12" in made.stdout
     assert sorted(path.name for path in tmp_path.glob("called-*")) == ["called--c"]
@@ -78,10 +74,8 @@ def test_installing_says_so_before_it_begins(tmp_path: Path) -> None:
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     for name in ("pip", "uv"):
         (tmp_path / f"{name}.py").write_text("raise SystemExit(1)")
-    # when
     line = [sys.executable, str(tmp_path / ".ci" / "install.py"), "lab"]
     done = subprocess.run(line, capture_output=True, text=True, check=False, env={"PYTHONPATH": str(tmp_path)})
-    # then
     assert done.returncode == 1
     assert "installing kvviz with lab into" in done.stdout
 
@@ -90,7 +84,6 @@ NOTEBOOK = "/lab/tree/lessons/start.ipynb"
 
 
 def test_make_lab_opens_the_start_page_in_jupyterlab(tmp_path: Path) -> None:
-    # given
     port, token = free_port(), secrets.token_hex(16)
     server = Jupyter(f"http://127.0.0.1:{port}", token, ROOT)
     lab_args = f"--no-browser --port={port} --ServerApp.port_retries=0 --IdentityProvider.token={token}"
@@ -98,7 +91,6 @@ def test_make_lab_opens_the_start_page_in_jupyterlab(tmp_path: Path) -> None:
     environment = {name: value for name, value in isolated(tmp_path).items() if not name.startswith(("MAKE", "MFLAGS"))}
     log = tmp_path / "make.log"
     with log.open("wb") as out:
-        # when
         make = subprocess.Popen(
             ["make", "lab", f"VENV={sys.prefix}", f"LAB_ARGS={lab_args}"],
             cwd=ROOT,

@@ -15,33 +15,12 @@ from kvviz.graph.model import Graph
 from kvviz.trace.records import Cache
 
 ROOT = Path(__file__).resolve().parent.parent / "assets" / "models"
-EXPORTED = [
-    "o01_optimum_llama",
-    "o02_optimum1_merged_gpt2",
-    "o03_optimum1_merged_whisper",
-    "o04_dynamo_static_llama_op18",
-    "o05_dynamo_llama_op23",
-    "o06_mobius_static_llama_op24",
-    "o07_genai_llama_int4",
-]
 VAD = "o08_silero_vad_sequence"
-FORMS = [
-    "concat",
-    "merged_if",
-    "static_scatter_nd",
-    "attention_23",
-    "attention_24",
-    "tensor_scatter",
-    "gqa",
-    "gqa_int4",
-]
-DECODERS = EXPORTED + [f"storyteller/{form}" for form in FORMS]
-GROWING = ["o01_optimum_llama", "o05_dynamo_llama_op23", "o07_genai_llama_int4"] + [
-    f"storyteller/{form}" for form in ("concat", "attention_23", "attention_24", "gqa")
-]
-STATIC = ["o04_dynamo_static_llama_op18", "o06_mobius_static_llama_op24"] + [
-    f"storyteller/{form}" for form in ("static_scatter_nd", "tensor_scatter")
-]
+EXPORTED = sorted(path.parent.name for path in ROOT.glob("o0[1-7]_*/model.onnx"))
+DECODERS = EXPORTED + sorted(f"storyteller/{path.parent.name}" for path in ROOT.glob("storyteller/*/model.onnx"))
+MERGED = ["o02_optimum1_merged_gpt2", "o03_optimum1_merged_whisper", "storyteller/merged_if"]
+STATIC = [name for name in DECODERS if "static" in name or "tensor_scatter" in name]
+GROWING = [name for name in DECODERS if name not in (*MERGED, *STATIC)]
 
 
 def assert_close(have: np.ndarray, want: np.ndarray, what: str = "") -> None:
@@ -74,7 +53,6 @@ def decoded(name: str, policy: str = "ideal", capacity: int | None = None) -> Tr
 
 
 def single_runs(name: str) -> list[tuple[dict[str, np.ndarray], dict[str, np.ndarray]]]:
-    """Inputs and outputs of the stored runs."""
     runs: dict[str, tuple[dict, dict]] = {}
     for key, array in reference(name).items():
         run, _, rest = key.partition(".")
@@ -199,9 +177,7 @@ def test_a_static_cache_is_written_in_place_row_by_row(name: str) -> None:
         assert {r.bytes_copied for r in kept.runs} == {whole}
 
 
-@pytest.mark.parametrize(
-    "name", ["o02_optimum1_merged_gpt2", "o03_optimum1_merged_whisper", "storyteller/merged_if"], scope="module"
-)
+@pytest.mark.parametrize("name", MERGED, scope="module")
 def test_a_merged_decoder_takes_one_branch_for_the_prompt_and_the_other_for_each_token(name: str) -> None:
     trace = decoded(name)
     branches = [f.attribute for f in trace.frames if len(f.path) == 1]
@@ -216,7 +192,7 @@ def test_a_merged_decoder_takes_one_branch_for_the_prompt_and_the_other_for_each
             assert kept.runs[0].bytes_written == len(trace.prompt) * row_bytes(trace, kept)
 
 
-@pytest.mark.parametrize("name", ["o02_optimum1_merged_gpt2", "storyteller/merged_if"], scope="module")
+@pytest.mark.parametrize("name", MERGED[::2], scope="module")
 def test_a_merged_decoder_makes_caches_of_its_own_in_the_first_run_and_drops_the_reserved_room(name: str) -> None:
     ref = reference(name)
     trace = decoded(name, capacity=len(ref["prompt"]) + len(ref["tokens"]))

@@ -27,7 +27,6 @@ SPAWN = multiprocessing.get_context("spawn")
 
 
 def quick(paths: Any, tmp_path: Path, **how: Any) -> kvviz.Audit:
-    """An audit in one thread, with a cache of its own."""
     with ThreadPoolExecutor(1) as one:
         return kvviz.audit(paths, one, cache=tmp_path / "cache", progress=False, **how)
 
@@ -35,7 +34,6 @@ def quick(paths: Any, tmp_path: Path, **how: Any) -> kvviz.Audit:
 def test_a_broken_a_slow_and_a_killing_model_are_rows_beside_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # given
     folder = tmp_path / "models"
     for name in ("a", "b", "c"):
         chain(folder / name / "model.onnx")
@@ -190,12 +188,10 @@ def test_a_saved_audit_is_the_baseline_of_the_next_one(tmp_path: Path) -> None:
     chain(folder / "gone.onnx")
     grown = chain(folder / "grown.onnx", width=64)
     quick(folder, tmp_path, save=tmp_path / "old")
-    # when
     (folder / "gone.onnx").unlink()
     chain(folder / "new.onnx")
     chain(grown, ops=4, width=96)
     found = quick(folder, tmp_path, baseline=tmp_path / "old", fail_on=["peak>+5%", "steps>+0"])
-    # then
     changes = {(change.name, change.policy): change for change in found.changes}
     assert {name: change.state for (name, _), change in changes.items()} == {
         "same.onnx": "same", "gone.onnx": "gone", "grown.onnx": "changed", "new.onnx": "new",

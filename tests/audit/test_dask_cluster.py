@@ -52,13 +52,11 @@ def test_a_worker_that_dies_in_the_middle_loses_nothing_and_counts_nothing_twice
             killed.extend(client.run(os.getpid).values())
             os.kill(killed[0], signal.SIGKILL)
 
-    # when
     with two_workers() as client:
         executor, cache = client.get_executor(), tmp_path / "cache"
         found = kvviz.audit(tmp_path / "models", executor, cache=cache, on_row=kill_one, progress=False)
         client.wait_for_workers(2, timeout=120)
         assert killed[0] not in client.run(os.getpid).values()
-    # then
     assert [row.state for row in found] == ["done"] * 40
     assert Counter(seen) == Counter(f"{number:02}.onnx" for number in range(40))
     assert [row.policies["ideal"]["figures"]["steps"] for row in found] == [2 + number for number in range(40)]

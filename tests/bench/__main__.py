@@ -26,13 +26,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name in THREADS:
         os.environ[name] = "1"
     sys.path.insert(0, str(ROOT))
-    from tests.bench.agreement import agreement_table
     from tests.bench.growth import growth_table
     from tests.bench.long_trace import long_trace
     from tests.bench.opening import opening_table
     from tests.bench.real_models import FOLDER, real_models
     from tests.bench.smollm2 import smollm2
-    from tests.bench.tables import everything
+    from tests.bench.tables import agreement_table, everything
     from tests.bench.tell import machine, summary
 
     print(machine())

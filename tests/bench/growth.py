@@ -30,7 +30,7 @@ def growth_table() -> int:
     for name, size in SIZES.items():
         for policy in ("ideal", "rten"):
             over += _line(f"{name}: run under {policy}", size, partial(_running, name, policy))
-        over += _line(f"{name}: explain", size, partial(_looking, name, _told))
+        over += _line(f"{name}: explain", size, partial(_looking, name, told))
         over += _line(f"{name}: hazards", size, partial(_looking, name, kvviz.hazards))
     return over
 
@@ -62,7 +62,7 @@ def _looking(name: str, look: Callable[[Any], Any], size: int) -> Callable[[], A
     return anew
 
 
-def _told(trace: Any) -> str:
+def told(trace: Any) -> str:
     return report_text(kvviz.explain(trace))
 
 

@@ -47,10 +47,7 @@ def _measured(path: Path) -> tuple[dict[str, list[float]], int]:
     the time."""
     graph = kvviz.load(path)
     feeds, session = kvviz.inputs(graph), session_of(path, rewrite=True)
-    turns: dict[str, Callable[[], Any]] = {
-        _RUN: lambda: kvviz.run(graph, feeds),
-        ORT: lambda: session.run(None, feeds),
-    }
+    turns: dict[str, Callable[[], Any]] = {_RUN: lambda: kvviz.run(graph, feeds), ORT: lambda: session.run(None, feeds)}
     for call in turns.values():
         call()
     if seconds(turns[ORT]) < _SECONDS / 100:

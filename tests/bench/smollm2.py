@@ -71,12 +71,7 @@ def _times(name: str, found: Mapping[str, Sequence[float]]) -> None:
 
 
 def _in_turns(
-    graph: Graph,
-    session: onnxruntime.InferenceSession,
-    prompt: Sequence[int],
-    tokens: int,
-    past: Caches,
-    rounds: int,
+    graph: Graph, session: onnxruntime.InferenceSession, prompt: Sequence[int], tokens: int, past: Caches, rounds: int
 ) -> tuple[dict[str, list[float]], dict[str, list[int]]]:
     """Milliseconds of every token but the first, and the tokens, of each contestant.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -28,6 +29,9 @@ from tests.bench.measure import (
     runtime_turn,
 )
 from tests.bench.tell import hold, row
+from tests.engine.rten.compare import BESIDES, CORE
+from tests.engine.rten.oracle import agreement
+from tests.engine.rten.records import models, scenarios
 from tests.ort_session import session_of
 
 MODELS = Path(__file__).resolve().parents[2] / "assets" / "models"
@@ -140,3 +144,25 @@ def _path(name: str) -> str:
 
 def _prompt(name: str) -> list[int]:
     return np.load(MODELS / name / "ref.npz")["prompt"].tolist()
+
+
+AGREE = 100.0
+
+
+def agreement_table() -> bool:
+    """Print what was compared, and say whether a decision (order, dispatch, positions taken, identity) differs."""
+    print("\npolicy rten against recordings of rten c7f7bad9: facts compared, or how many agree of how many")
+    rows = {name: agreement([name]) for name in models()} | {"scenarios": agreement(scenarios())}
+    rows["all"] = sum(rows.values(), Counter())
+    print(f"{'':<30}" + "".join(f"{kind:>14}" for kind in CORE + BESIDES))
+    for name, found in rows.items():
+        print(f"{name:<30}" + "".join(f"{_cell(found, kind):>14}" for kind in CORE + BESIDES))
+    agree, differ = (sum(rows["all"][kind, same] for kind in CORE) for same in (True, False))
+    percent = 100 * agree / (agree + differ)
+    print(f"decisions as recorded: {percent:.2f} % (limit {AGREE:.0f})")
+    return percent < AGREE
+
+
+def _cell(found: Counter[tuple[str, bool]], kind: str) -> str:
+    agree, differ = found[kind, True], found[kind, False]
+    return f"{agree}/{agree + differ}" if differ else f"{agree}"

@@ -21,13 +21,12 @@ from kvviz.demo.lesson_form import write_lessons
 from kvviz.demo.storyteller import model, pack, unpack, vocabulary
 from kvviz.lessons.questions.score import write_score
 from tests.graph.build import MODELS
+from tests.test_cli import Capture
 
 PACKED = Path(storyteller.__file__).parent
 
 
-def test_the_demo_tells_a_whole_story_and_writes_it_as_a_page(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_the_demo_tells_a_whole_story_and_writes_it_as_a_page(capsys: Capture, tmp_path: Path) -> None:
     path = tmp_path / "page.html"
     assert cli.main(["demo", "-o", str(path)]) == 0
     told = capsys.readouterr().out
@@ -44,7 +43,7 @@ def test_the_demo_tells_a_whole_story_and_writes_it_as_a_page(
 
 
 def test_the_demo_says_where_it_writes_before_it_runs_and_what_it_does_until_the_end(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # given a browser that takes every page, and a story that looks at what was said before it began
     monkeypatch.chdir(tmp_path)
@@ -57,9 +56,7 @@ def test_the_demo_says_where_it_writes_before_it_runs_and_what_it_does_until_the
         return kvviz.decode(model(), [1, 77, 108], 3, tokenizer=vocabulary())
 
     monkeypatch.setattr(commands, "story", short)
-    # when
     assert cli.main(["demo"]) == 0
-    # then
     assert str(tmp_path / "kvviz-demo.html") in before[0] and "1 of 3" in before[0]
     after = capsys.readouterr().err
     places = [after.index(word) for word in ("2 of 3", "3 of 3", "wrote kvviz-demo.html")]
@@ -111,13 +108,12 @@ def test_lessons_are_copied_once_and_what_was_changed_in_them_stays(
     monkeypatch.setattr(storyteller, "files", lambda package: wheel)
     (folder / "notebooks").mkdir(parents=True)
     (folder / "notebooks" / "00.ipynb").write_text("mine")
-    # when, then
     assert storyteller.unpack_lessons(folder) == folder / "notebooks"
     assert (folder / "notebooks" / "00.ipynb").read_text() == "mine"
     assert (folder / "assets" / "models" / "x" / "model.onnx").read_bytes() == b"new"
 
 
-def test_the_score_of_a_class_is_read_code_by_code(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_score_of_a_class_is_read_code_by_code(capsys: Capture) -> None:
     codes = [write_score("story", marks) for marks in ([2, 2, 2], [1, 0, 2])]
     assert cli.main(["demo", "--score", *codes]) == 0
     first, second = capsys.readouterr().out.splitlines()
@@ -130,7 +126,6 @@ def test_the_score_of_a_class_is_read_code_by_code(capsys: pytest.CaptureFixture
 def test_in_a_checkout_the_lessons_are_its_notebooks_without_outputs_and_what_was_changed_in_them_stays(
     tmp_path: Path,
 ) -> None:
-    # given
     notebooks = MODELS.parents[1] / "notebooks"
     folder = write_lessons(notebooks, tmp_path / "lessons")
     assert {path.name for path in folder.glob("*.ipynb")} == {path.name for path in notebooks.glob("*.ipynb")}
@@ -142,6 +137,5 @@ def test_in_a_checkout_the_lessons_are_its_notebooks_without_outputs_and_what_wa
     for old in (folder / "README.md", folder / ".made" / "README.md"):
         old.write_text("old")
     write_lessons(notebooks, folder)
-    # then
     assert (folder / "start.ipynb").read_text() == "mine"
     assert (folder / "README.md").read_text("utf-8") == (notebooks / "README.md").read_text("utf-8")

@@ -12,12 +12,18 @@ import pytest
 
 import kvviz
 from kvviz import cli
-from tests.test_cli import DIMS, LLAMA, failed, ran
+from kvviz.cli.options import SHELLS, completion, parser
+from tests.test_cli import DIMS, LLAMA, Capture, failed, ran
 
 
-@pytest.mark.parametrize(
-    ("arguments", "told"),
-    [
+def test_an_output_that_cannot_be_written_is_told_before_anything_runs(
+    capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "o01_optimum_llama.html").mkdir()
+    for name in ("run", "decode", "compare"):
+        monkeypatch.setattr(kvviz, name, lambda *_, **__: pytest.fail("it ran"))
+    for (command, *rest), told in [
         (["report", "--save", "missing/x"], "missing/x: its folder does not exist"),
         (["report", "--save", "-"], "--save -: name a file"),
         (["report", "--save", "keep.txt/"], "cannot write keep.txt/: Is a directory"),
@@ -30,26 +36,9 @@ from tests.test_cli import DIMS, LLAMA, failed, ran
         (["html"], "cannot write o01_optimum_llama.html: Is a directory"),
         (["compare", "--figure", "missing/x.svg"], "missing/x.svg: its folder"),
         (["compare", "--figure", "x.nosuch"], "the formats of figures are"),
-    ],
-)
-def test_an_output_that_cannot_be_written_is_told_before_anything_runs(
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    arguments: list[str],
-    told: str,
-) -> None:
-    # given
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "o01_optimum_llama.html").mkdir()
-    for name in ("run", "decode", "compare"):
-        monkeypatch.setattr(kvviz, name, lambda *_, **__: pytest.fail("it ran"))
-    command, *rest = arguments
-    # when
-    line = failed(capsys, command, LLAMA, *rest, *DIMS)
-    # then
-    assert told in line
-    assert [path.name for path in tmp_path.iterdir()] == ["o01_optimum_llama.html"]
+    ]:
+        assert told in failed(capsys, command, LLAMA, *rest, *DIMS)
+        assert [path.name for path in tmp_path.iterdir()] == ["o01_optimum_llama.html"]
 
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -76,7 +65,7 @@ def test_a_full_stream_loses_no_result_and_no_status(environment: dict[str, str]
 
 
 def test_outputs_that_need_a_name_of_their_own_get_it_and_a_trace_may_be_saved_over_itself(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "mine"
     folder.mkdir()
@@ -106,7 +95,7 @@ def test_closed_streams_change_no_exit_status(closed: Any) -> None:
 
 
 def test_a_run_that_was_stopped_is_told_with_its_own_exit_status(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # given a decode that is stopped after a word
     decode = kvviz.decode
@@ -117,7 +106,6 @@ def test_a_run_that_was_stopped_is_told_with_its_own_exit_status(
         return trace
 
     monkeypatch.setattr(kvviz, "decode", stopped)
-    # when, then
     assert cli.main(["report", LLAMA, "--prompt", "5,17", "--fail-on", "steps>9999"]) == 130
     told = capsys.readouterr()
     assert (told.out, told.err) == ("", "kvviz: stopped from the keyboard\n")
@@ -146,3 +134,18 @@ def test_a_comparison_that_was_stopped_compares_nothing(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(compare_module, "runner", stopping)
     assert cli.main(["compare", LLAMA, "--prompt", "5,17", "--tokens", "2"]) == 130
+
+
+def test_every_shell_completes_commands_and_options_and_bash_offers_what_fits(capsys: Capture) -> None:
+    for shell in SHELLS:
+        assert cli.main(["completion", shell]) == 0
+        script = capsys.readouterr().out
+        for word in ("demo", "report", "html", "find", "compare", "schema", "lab", "fail-on", "kv-capacity", "chat"):
+            assert word in script
+    bash = shutil.which("bash")
+    assert bash is not None
+    ask = "COMP_WORDS=(kvviz {words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); _kvviz; echo ${{COMPREPLY[@]}}"
+    for words, offered in (("re", "report"), ("report x --fail", "--fail-on"), ("html --pol", "--policy")):
+        script = completion(parser(), "bash") + ask.format(words=words)
+        done = subprocess.run([bash, "-c", script], capture_output=True, text=True, check=True)
+        assert done.stdout.split() == [offered]

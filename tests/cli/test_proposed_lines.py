@@ -17,12 +17,12 @@ from tests.decode.small import small
 from tests.decode.test_synthetic_inputs import FILES, file_id
 from tests.decode.test_without_cache import fixed, plain
 from tests.graph.build import model, node
-from tests.test_cli import LLAMA, failed, ran
+from tests.test_cli import LLAMA, Capture, failed, ran
 
 CHOSEN = "lengths chosen: "
 
 
-def chosen(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[str, list[str]]:
+def chosen(capsys: Capture, *arguments: str) -> tuple[str, list[str]]:
     """What a command printed, and the options that say which lengths it took."""
     status = cli.main(arguments)
     told = capsys.readouterr()
@@ -35,7 +35,7 @@ def chosen(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[str, li
 
 @pytest.mark.parametrize("path", FILES, ids=file_id)
 def test_every_model_is_reported_without_an_option_and_by_the_line_that_about_proposes(
-    capsys: pytest.CaptureFixture[str], path: Path
+    capsys: Capture, path: Path
 ) -> None:
     ran(capsys, "report", str(path))
     _, command, *rest = shlex.split(ran(capsys, "about", str(path)).partition("next: ")[2])
@@ -65,23 +65,18 @@ def _named(*names: Any) -> Any:
     return proto
 
 
-@pytest.mark.parametrize(
-    ("make", "lengths"),
-    [
+def test_lengths_are_chosen_that_the_graph_takes_and_can_be_pasted(capsys: Capture, tmp_path: Path) -> None:
+    for make, lengths in [
         (lambda: _named(-1, 3), ["--dim", "x.0=1"]),
         (lambda: _named("-lead", 'it\'s = "two"'), ["--dim=-lead=4", '--dim=it\'s = "two"=4']),
         (_window, ["--dim", "batch=1", "samples=48"]),
-    ],
-)
-def test_lengths_are_chosen_that_the_graph_takes_and_can_be_pasted(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, make: Any, lengths: list[str]
-) -> None:
-    path = tmp_path / "one.onnx"
-    onnx.save(make(), path)
-    assert chosen(capsys, "report", str(path))[1] == lengths
+    ]:
+        path = tmp_path / "one.onnx"
+        onnx.save(make(), path)
+        assert chosen(capsys, "report", str(path))[1] == lengths
 
 
-def test_lengths_are_blamed_where_they_were_chosen_alone(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_lengths_are_blamed_where_they_were_chosen_alone(capsys: Capture, tmp_path: Path) -> None:
     path = str(tmp_path / "two.onnx")
     onnx.save(_of_two(), path)
     assert "were chosen" not in failed(capsys, "report", path, "--dim", "samples=5")
@@ -94,7 +89,7 @@ def test_lengths_are_blamed_where_they_were_chosen_alone(capsys: pytest.CaptureF
 
 
 def test_of_several_graphs_in_a_folder_of_any_name_one_is_proposed(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     folder = Path("-a  'model'")
@@ -110,7 +105,7 @@ def test_of_several_graphs_in_a_folder_of_any_name_one_is_proposed(
     assert "text decoder" in ran(capsys, *shlex.split(about))
 
 
-def test_only_the_lengths_that_were_not_given_are_chosen(capsys: pytest.CaptureFixture[str]) -> None:
+def test_only_the_lengths_that_were_not_given_are_chosen(capsys: Capture) -> None:
     told, options = chosen(capsys, "report", LLAMA, "--json", "--dim", "batch_size=1")
     assert options == ["--dim", "sequence_length=1", "past_sequence_length=4"]
     assert json.loads(told)["steps"] == 400
@@ -120,7 +115,7 @@ def test_only_the_lengths_that_were_not_given_are_chosen(capsys: pytest.CaptureF
 
 @pytest.mark.parametrize("text", [["--text", "once"], ["--chat=once"]])
 def test_without_a_tokenizer_the_command_line_that_needs_none_is_told(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, text: list[str]
+    capsys: Capture, tmp_path: Path, text: list[str]
 ) -> None:
     folder = tmp_path / "anyone's model"
     folder.mkdir()
@@ -150,9 +145,8 @@ def _decoder(name: str, rows: int, length: int | None = 1) -> Any:
     return proto
 
 
-@pytest.mark.parametrize(
-    ("make", "options"),
-    [
+def test_about_proposes_a_line_that_fits_the_model(capsys: Capture, tmp_path: Path) -> None:
+    for make, options in [
         (lambda: _decoder("scatter_nd", 16), "--prompt 5,17 --tokens 15"),
         (lambda: _decoder("tensor_scatter", 18, None), "--prompt 5,17"),
         (lambda: _decoder("tensor_scatter", 2), "--prompt 5,17 --tokens 1"),
@@ -163,21 +157,15 @@ def _decoder(name: str, rows: int, length: int | None = 1) -> Any:
         (plain, "--prompt 5,17"),
         (lambda: fixed(plain(), 2, ["batch"]), ""),
         (_classes_of_tokens, ""),
-    ],
-)
-def test_about_proposes_a_line_that_fits_the_model(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, make: Any, options: str
-) -> None:
-    path = tmp_path / "one.onnx"
-    onnx.save(make(), path)
-    _, command, *rest = shlex.split(ran(capsys, "about", str(path)).partition("next: ")[2])
-    assert command == "html" and shlex.join(rest) == shlex.join([str(path), *options.split()])
-    ran(capsys, "report", *rest)
+    ]:
+        path = tmp_path / "one.onnx"
+        onnx.save(make(), path)
+        _, command, *rest = shlex.split(ran(capsys, "about", str(path)).partition("next: ")[2])
+        assert command == "html" and shlex.join(rest) == shlex.join([str(path), *options.split()])
+        ran(capsys, "report", *rest)
 
 
-def test_about_proposes_no_line_where_none_works_without_more_inputs(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_about_proposes_no_line_where_none_works_without_more_inputs(capsys: Capture, tmp_path: Path) -> None:
     proto = model([node("SequenceLength", "s", "n")], [], ["n int64 -"])
     proto.graph.input.append(onnx.helper.make_tensor_sequence_value_info("s", 1, None))
     onnx.save(proto, tmp_path / "one.onnx")

@@ -59,7 +59,6 @@ def recording(name: str) -> Trace:
 
 
 def recorded(name: str) -> Cursor:
-    """A cursor over a finished trace."""
     return Cursor(recording(name))
 
 

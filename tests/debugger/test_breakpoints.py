@@ -67,9 +67,8 @@ def deep(step: Step) -> bool:
     return step.live_bytes > 50 and step.copied == 0
 
 
-@pytest.mark.parametrize(
-    ("condition", "meant"),
-    [
+def test_a_condition_is_a_function_of_the_step_or_a_text_that_says_the_same() -> None:
+    cases: list[tuple[Any, Any]] = [
         (deep, deep),
         ("copied > 0", lambda s: s.copied > 0),
         ("op_type == 'Concat' and not foreign", lambda s: s.op_type == "Concat" and not s.foreign),
@@ -79,14 +78,15 @@ def deep(step: Step) -> bool:
         ("run == 0 or copied > 0 and index > 20", lambda s: s.run == 0 or (s.copied > 0 and s.index > 20)),
         ('decision.dispatch == "in_place"', lambda s: s.decision.dispatch == "in_place"),
         ("'NO_CAPACITY' in decision.blockers", lambda s: any(b.code == "NO_CAPACITY" for b in s.decision.blockers)),
-        ("'view' in outs.how and live_bytes >= 100", lambda s: any(o.how == "view" for o in s.outs)
-         and s.live_bytes >= 100),
-    ],
-)  # fmt: skip
-def test_a_condition_is_a_function_of_the_step_or_a_text_that_says_the_same(condition: Any, meant: Any) -> None:
-    expected = where("concat", meant)
-    assert 0 < len(expected) < len(recording("concat").steps)
-    assert stops("concat", Breakpoint("condition", condition)) == expected
+        (
+            "'view' in outs.how and live_bytes >= 100",
+            lambda s: any(o.how == "view" for o in s.outs) and s.live_bytes >= 100,
+        ),
+    ]
+    for condition, meant in cases:
+        expected = where("concat", meant)
+        assert 0 < len(expected) < len(recording("concat").steps)
+        assert stops("concat", Breakpoint("condition", condition)) == expected
 
 
 @pytest.mark.parametrize("text", ["", "step =", "copied > 5 5", "colour == 1", "__import__('os')", "step.__class__",
@@ -132,9 +132,8 @@ def test_reverse_continue_goes_back_to_the_hit_before() -> None:
     assert cursor.reverse().reason == "start"
 
 
-@pytest.mark.parametrize(
-    ("kind", "value", "message"),
-    [
+def test_a_breakpoint_that_makes_no_sense_is_refused() -> None:
+    cases: list[tuple[str, Any, str]] = [
         ("line", 3, f"there is no breakpoint of kind 'line'; choose one of {', '.join(KINDS)}"),
         ("decision", "maybe", f"there is no decision 'maybe'; choose one of {', '.join(DECISIONS)}"),
         ("buffer", "Bx", "'Bx' is not a buffer; give its number, like B12"),
@@ -144,9 +143,8 @@ def test_reverse_continue_goes_back_to_the_hit_before() -> None:
         ("condition", 7, "a breakpoint of kind 'condition' takes text, not 7"),
         ("query", 7, "a breakpoint of kind 'query' takes text, not 7"),
         ("query", "op:Concat coppied>0", 'there is no field "coppied"; did you mean "copied"'),
-    ],
-)
-def test_a_breakpoint_that_makes_no_sense_is_refused(kind: str, value: Any, message: str) -> None:
-    with pytest.raises(KvvizError) as caught:
-        Breakpoint(kind, value)
-    assert message in str(caught.value)
+    ]
+    for kind, value, message in cases:
+        with pytest.raises(KvvizError) as caught:
+            Breakpoint(kind, value)
+        assert message in str(caught.value)

@@ -26,7 +26,6 @@ def node_at(cursor: Cursor) -> str:
 
 
 def walked(cursor: Cursor, move: str) -> list[str]:
-    """The nodes that a move comes to until it goes no further."""
     seen = []
     while getattr(cursor, move)().reason == "step":
         seen.append(node_at(cursor))
@@ -55,11 +54,9 @@ def test_out_completes_the_node_whose_body_this_is_or_the_run(make: Make) -> Non
 
 @both
 def test_out_of_a_main_graph_goes_to_the_end_of_block_after_block(make: Make) -> None:
-    # given
     cursor, run = make("concat"), recording("concat").runs[0]
     owner = {id(node): block.title for block in blocks(recording("concat").graph) for node in block.nodes}
     stops = []
-    # when
     while cursor.position < run.last - 1:
         start = cursor.position + 1
         stops.append((start, cursor.out().position))
@@ -234,16 +231,13 @@ def test_ops_may_be_chosen_inside_a_body() -> None:
 
 @pytest.mark.parametrize(("choice", "order"), [("z", ["z", "q", "o", "y"]), ("y", ["q", "o", "y", "z"])])
 def test_where_a_body_comes_next_another_op_may_be_chosen_instead(choice: str, order: list[str]) -> None:
-    # given
     text = """g (bool c, float[4] x) => (float[4] y, float[4] z) {
         y = If (c) <then_branch = t () => (float[4] o) { q = Exp(x) o = Neg(q) },
                     else_branch = e () => (float[4] p) { p = Neg(x) }>
         z = Abs(x) }"""
     cursor = Cursor(SingleRun(graph_of(text), {"c": np.array(True), "x": numbers(4)}))
     assert [node.name for node in cursor.frontier()] == ["y", "z"]
-    # when
     cursor.choose(choice)
     walked(cursor, "into")
-    # then
     assert [step.node for step in cursor.trace.steps] == order
     assert np.array_equal(cursor.trace.value("q", order.index("q")), np.exp(numbers(4)))

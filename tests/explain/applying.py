@@ -52,7 +52,6 @@ def _has_reasons(trace: Any, step: int) -> bool:
 
 
 def same_results(before: Any, after: Any) -> bool:
-    """Whether two traces gave the same bits, as far as both gave them."""
     results = [(before.outputs[name], value) for name, value in after.outputs.items()]
     results += zip(before.logits, after.logits, strict=True)
     agree = all(_bits(first) == _bits(second) for first, second in results)
@@ -106,7 +105,6 @@ def broken(trace: Any, after: Any, step: int, at: int | None, fix: Fix) -> list[
 
 
 def runs_in_place(trace: Any, step: int | None, position: int) -> bool:
-    """Whether a step was called in place and nothing is said against that input any more."""
     if step is None:
         return False
     row = trace.log[step]

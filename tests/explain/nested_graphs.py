@@ -108,7 +108,6 @@ class Writer:
 
 
 def nested(seed: int) -> tuple[onnx.ModelProto, dict[str, np.ndarray], list[str]]:
-    """A model, inputs for it, and those that are donated."""
     draw = random.Random(seed)
     inputs = ["x0", "x1"][: draw.randint(1, 2)]
     writer = Writer(draw, [0], list(inputs))

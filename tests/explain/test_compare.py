@@ -1,12 +1,13 @@
 """Comparisons: every row is a run of its own from the same inputs, and what differs is found where it differs first."""
 
 import copy
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import kvviz
@@ -20,40 +21,25 @@ from kvviz.trace.schema.events import VIEW
 from kvviz.view.compare import Comparison, compare
 from tests.engine.graphs import graph_of, numbers, run
 from tests.engine.random_graphs import Example, examples, feeds
+from tests.explain.test_fixes import POLICIES, calm, of_example
 from tests.graph.build import MODELS
 
-many = settings(max_examples=50, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
-POLICIES = ["ideal", "never", "rten", "onnxruntime"]
+many = settings(max_examples=50, suppress_health_check=calm)
 TWO = "agraph (float[4] x) => (float[4] z) { [a] a = Neg (x) [b] b = Abs (x) [c] c = Exp (a) [z] z = Add (c, b) }"
 GROWS = """agraph (float[1,n,2] past, float[1,1,2] new) => (float[1,m,2] present) {
   [more] more = Tanh (new)  [append] present = Concat <axis = 1> (past, more)
 }"""
 
 
-@dataclass
-class Fix:
-    """What a comparison needs of a fix."""
-
-    label: str
-    trace: Trace
-
-    def apply(self) -> Trace:
-        return self.trace
-
-
 def decided(trace: Trace) -> list[Any]:
-    """Place and decision of every step, from its record."""
     return [
         (s.run, s.frame, s.node_index, s.decision.dispatch, s.decision.taken, s.decision.shares) for s in trace.steps
     ]
 
 
-# -- rows --------------------------------------------------------------------------------------------------------------
-
-
 def test_there_is_a_row_for_every_policy_with_every_schedule_and_one_for_every_fix() -> None:
     graph, inputs = graph_of(TWO), {"x": numbers(4)}
-    fix: Any = Fix("run b first", kvviz.run(graph, inputs))
+    fix: Any = SimpleNamespace(label="run b first", apply=lambda: kvviz.run(graph, inputs))
     found = compare(graph, inputs, ["ideal", "never"], [None, "rten", depth_first, "least_live"], [fix, fix])
     orders = ("", " (rten's order)", " (depth-first order)", " (least-live order)")
     assert [row.name for row in found] == [
@@ -104,9 +90,6 @@ def test_other_schedules_are_really_run_and_named_by_a_mapping() -> None:
     assert len(found) == 1 and found[0].policy.schedule[1]
 
 
-# -- inputs survive ----------------------------------------------------------------------------------------------------
-
-
 def test_reserved_room_is_there_in_every_row_and_the_caller_s_block_is_not_written() -> None:
     past = kvviz.reserve(numbers(1, 3, 2), 1, 8)
     assert past.base is not None
@@ -130,8 +113,7 @@ def test_no_comparison_changes_an_array_of_the_caller_or_a_result(example: Examp
     assert {name: array.tobytes() for name, array in given.items()} == before
     assert found.equal and not any(row.difference for row in found)
     # and every row could overwrite what is donated
-    own = kvviz.run(kvviz.load(example.model), feeds(example), donate=example.donate)
-    assert decided(found["ideal"]) == decided(own)
+    assert decided(found["ideal"]) == decided(of_example(example))
 
 
 def test_caches_to_start_a_decode_from_are_the_same_afterwards() -> None:
@@ -144,22 +126,19 @@ def test_caches_to_start_a_decode_from_are_the_same_afterwards() -> None:
     assert found.equal and len(found[0].runs) == 3
 
 
-@pytest.mark.parametrize("wrong", [{"policies": ["fastest"]}, {"schedules": ["fastest"]}])
-def test_an_unknown_policy_or_schedule_is_refused_and_to_donate_to_a_decode(wrong: dict) -> None:
-    with pytest.raises(KvvizError, match="'fastest'; choose one of"):
-        compare(graph_of(TWO), {"x": numbers(4)}, **wrong)
+def test_an_unknown_policy_or_schedule_is_refused_and_to_donate_to_a_decode() -> None:
+    unknown: list[dict[str, Any]] = [{"policies": ["fastest"]}, {"schedules": ["fastest"]}]
+    for wrong in unknown:
+        with pytest.raises(KvvizError, match="'fastest'; choose one of"):
+            compare(graph_of(TWO), {"x": numbers(4)}, **wrong)
     with pytest.raises(InputError, match="a decode always donates its caches"):
         compare(graph_of(TWO), prompt=[1], donate=["x"])
-
-
-# -- results -----------------------------------------------------------------------------------------------------------
 
 
 SAME = [np.array([np.nan, np.inf]), np.array([1 + 2j]), [np.ones(2)], None, np.array(["a"], object), np.ones(0)]
 
 
 def of_results(*outputs: dict[str, Any]) -> Any:
-    """A comparison of runs whose results are these."""
     traces = {}
     for i, results in enumerate(outputs):
         traces[str(i)] = run(TWO, {"x": numbers(4)})
@@ -176,9 +155,8 @@ def test_results_that_differ_are_named_and_an_output_that_one_row_lacks_is_said(
     assert (row.equal, row.difference) == (True, "only one of them computed z")
 
 
-@pytest.mark.parametrize(
-    ("have", "want", "text"),
-    [
+def test_every_kind_of_difference_is_found_and_only_what_is_within_the_tolerance_is_equal() -> None:
+    cases: list[tuple[Any, Any, str]] = [
         (np.ones(4, np.float32) + np.float32(1e-6), np.ones(4, np.float32), "y: off by 9.5e-07"),
         (np.arange(4), np.array([0, 1, 2, 4]), "y: off by 1"),
         (np.ones(4, np.float32), np.ones((2, 2), np.float32), "y is float32[4], not float32[2, 2]"),
@@ -191,13 +169,10 @@ def test_results_that_differ_are_named_and_an_output_that_one_row_lacks_is_said(
         (np.array([1.0]), np.array([np.inf]), "y: off by inf"),
         (np.array([np.nan, 1.0]), np.array([1.0, np.nan]), "y has NaN at other places"),
         *((value, copy.deepcopy(value), "") for value in SAME),
-    ],
-)
-def test_every_kind_of_difference_is_found_and_only_what_is_within_the_tolerance_is_equal(
-    have: Any, want: Any, text: str
-) -> None:
-    row = of_results({"y": want}, {"y": have}).rows[1]
-    assert (row.equal, row.difference) == (text.endswith("e-07") or not text, text)
+    ]
+    for have, want, text in cases:
+        row = of_results({"y": want}, {"y": have}).rows[1]
+        assert (row.equal, row.difference) == (text.endswith("e-07") or not text, text)
 
 
 def test_other_tokens_of_a_decode_are_a_difference() -> None:
@@ -208,35 +183,23 @@ def test_other_tokens_of_a_decode_are_a_difference() -> None:
     assert row.difference.startswith(("tokens", "the logits of run"))
 
 
-# -- where two traces part ---------------------------------------------------------------------------------------------
+def parting(nodes: str, other: str) -> Any:
+    graph = graph_of(f"agraph (float[2,2] x) => (float[2,2] y) {{ {nodes} }}")
+    return compare(graph, {"x": numbers(2, 2)}, ["ideal", other]).first_difference()
 
 
-def parting(text: str, first: str, second: str, donate: tuple[str, ...] = ()) -> Any:
-    found = compare(graph_of(text), {"x": numbers(2, 2)}, [first, second], donate=donate)
-    return found.first_difference()
-
-
-def test_an_op_that_ran_in_place_with_one_policy_only_is_found() -> None:
-    found = parting("agraph (float[2,2] x) => (float[2,2] y) { [a] a = Neg (x) [b] y = Exp (a) }", "ideal", "never")
+def test_where_two_policies_part_is_found() -> None:
+    # an input that was taken over instead, and an output that lives elsewhere
+    taken = parting("[a] a = Neg (x) [b] b = Exp (x) [c] y = Add (a, b)", "rten")
+    lives = parting("[t] t = Transpose <perm = [1, 0]> (x) [b] y = MatMul (t, t)", "rten")
+    assert [(found.kind, found.node) for found in (taken, lives)] == [("taken", "c"), ("identity", "t")]
+    # an op that ran in place with one policy only
+    found = parting("[a] a = Neg (x) [b] y = Exp (a)", "never")
     assert (found.kind, found.step, found.other, found.node, found.op_type) == ("dispatch", 1, 1, "b", "Exp")
     assert found.sentence == (
         "step 1: Exp b: with ideal, Exp overwrote a in place: B1 is now B1.1; nothing was allocated. "
         "With never, Exp wrote 16 B to a new buffer B2; the policy 'never' runs nothing in place."
     )
-
-
-@pytest.mark.parametrize(
-    ("nodes", "kind", "where"),
-    [
-        ("[a] a = Neg (x) [b] b = Exp (x) [c] y = Add (a, b)", "taken", "c"),
-        ("[t] t = Transpose <perm = [1, 0]> (x) [b] y = MatMul (t, t)", "identity", "t"),
-    ],
-)
-def test_an_input_that_was_taken_over_instead_and_an_output_that_lives_elsewhere_are_found(
-    nodes: str, kind: str, where: str
-) -> None:
-    found = parting(f"agraph (float[2,2] x) => (float[2,2] y) {{ {nodes} }}", "ideal", "rten")
-    assert (found.kind, found.node) == (kind, where)
 
 
 def test_an_output_that_lives_in_another_input_is_found() -> None:
@@ -276,31 +239,20 @@ def test_a_shorter_trace_is_found_and_a_longer_one_is_no_difference() -> None:
 def test_the_first_difference_is_the_first_step_whose_record_differs(
     example: Example, first: str, second: str, data: st.DataObject
 ) -> None:
-    graph = kvviz.load(example.model)
-    traces = []
-    for name in (first, second):
-        policy = find_policy(name)
-        order = data.draw(st.sampled_from(NAMES))
-        traces.append(kvviz.run(graph, feeds(example), donate=example.donate, policy=with_order(policy, order)))
+    orders = [named(data.draw(st.sampled_from(NAMES))) for _ in range(2)]
+    policies = [replace(find_policy(name), schedule=order) for name, order in zip((first, second), orders)]
+    traces = [of_example(example, policy) for policy in policies]
     records = [decided(trace) for trace in traces]
     differing = [i for i, pair in enumerate(zip(*records, strict=True)) if pair[0] != pair[1]]
     found = first_difference(traces[0], traces[1])
     assert (found and found.step) == (differing[0] if differing else None)
 
 
-def with_order(policy: Policy, name: str) -> Policy:
-    return replace(policy, schedule=named(name))
-
-
-# -- which steps belong together ---------------------------------------------------------------------------------------
-
-
 @many
 @given(example=examples(), name=st.sampled_from(NAMES))
 def test_aligned_steps_are_the_same_op_of_the_same_frame_both_ways(example: Example, name: str) -> None:
-    graph = kvviz.load(example.model)
-    a = kvviz.run(graph, feeds(example), donate=example.donate)
-    b = kvviz.run(graph, feeds(example), donate=example.donate, policy=with_order(kvviz.policies.never, name))
+    a = of_example(example)
+    b = of_example(example, replace(kvviz.policies.never, schedule=named(name)))
     there, back = align(a, b)
     assert len(there) == len(a.steps) and len(back) == len(b.steps)
     assert back[there].tolist() == list(range(len(a.steps)))

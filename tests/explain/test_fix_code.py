@@ -3,7 +3,6 @@
 import dataclasses
 from typing import Any
 
-import numpy as np
 import onnx
 import pytest
 
@@ -20,17 +19,13 @@ from tests.engine.blocked import CASES
 from tests.engine.graphs import numbers, proto_of
 from tests.explain.applying import offered
 from tests.explain.nested_graphs import nested
-from tests.fixes.test_lower_peak import breadth_first
+from tests.explain.test_fix_kinds import made
 from tests.graph.build import model, node
 
 Inputs = dict[str, Any]
 TWO = "g (float[2, 3] x) => (float[2, 3] t, float[2, 3] z) { a = Exp(x) [target] t = Relu(a) z = Neg(a) }"
 SUM = "g (float[2, 3] x) => (float[2, 3] z) { a = Exp(x) b = Neg(x) [target] t = Add(a, b) z = Sub(t, b) }"
 LENDS = dataclasses.replace(kvviz.policies.ideal, name="lends", captures=kvviz.policies.never.captures)
-
-
-def made(inputs: Inputs) -> Inputs:
-    return {name: value() if callable(value) else value.copy() for name, value in inputs.items()}
 
 
 def executed(trace: Trace, code: str, proto: onnx.ModelProto, **given: Any) -> Trace:
@@ -126,19 +121,8 @@ def test_the_code_of_a_fix_of_a_decode_does_what_the_fix_does(form: str, options
     assert did(again) == did(fixes[0].apply()) and again.tokens == trace.tokens
 
 
-def test_the_code_for_another_order_gives_that_order() -> None:
-    graph = breadth_first(10)
-    inputs = {value.name: np.arange(8, dtype=np.float32) for value in graph.inputs}
-    trace = kvviz.run(graph, made(inputs))
-    other = explain(trace).other_order
-    assert other is not None
-    given = {"kvviz": kvviz, "graph": graph, "inputs": made(inputs), "trace": trace}
-    exec(other.fix.code, given)
-    again: Any = given["trace"]
-    assert did(again) == did(other.fix.apply())
-
-
 def test_every_kind_of_fix_has_its_code_executed() -> None:
+    # Another order in the tests of a lower peak.
     tried = {name.partition(" ")[0] for name in RUNS} | {"capacity", "grow_after", "reorder"}
     assert tried == set(KINDS.values())
 

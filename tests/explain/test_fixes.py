@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 import kvviz
-from kvviz import Trace
+from kvviz import Policy, Trace
 from kvviz.fixes.fix import fix_for
 from kvviz.graph.model import Graph
 from kvviz.trace.index.value_index import index_of
@@ -33,23 +33,23 @@ def graph_of(path: Path) -> Graph:
 
 
 def stored(path: Path, run: int) -> dict[str, np.ndarray]:
-    """The inputs of a reference run."""
     with np.load(path.with_name("ref.npz")) as reference:
         return {key.split(".in.")[1]: reference[key] for key in reference if key.startswith(f"run{run}.in.")}
 
 
-def decoded(path: Path, tokens: int, **options: Any) -> Trace:
+def decoded(path: Path, tokens: int, length: int = 0, **options: Any) -> Trace:
+    """A decode of the stored prompt, which is repeated to a length."""
     with np.load(path.with_name("ref.npz")) as reference:
-        prompt = reference["prompt"].tolist()
+        prompt = np.resize(reference["prompt"], length or reference["prompt"].shape).tolist()
     given = {name: value for name, value in stored(path, 0).items() if name == "encoder_hidden_states"}
     return kvviz.decode(graph_of(path), prompt, tokens, inputs=given, progress=False, **options)
 
 
-def of_example(example: Example, policy: str) -> Trace:
+def of_example(example: Example, policy: str | Policy = "ideal") -> Trace:
     return kvviz.run(kvviz.load(example.model), feeds(example), donate=example.donate, policy=policy)
 
 
-def of_seed(seed: int, policy: str) -> Trace:
+def of_seed(seed: int, policy: str | Policy = "ideal") -> Trace:
     model, inputs, donate = nested(seed)
     return kvviz.run(kvviz.load(model), {n: a.copy() for n, a in inputs.items()}, donate=donate, policy=policy)
 

@@ -13,9 +13,8 @@ from kvviz.explain.sentences import nearest
 from kvviz.explain.summary import counts, missed
 from kvviz.graph.cache_pairs import cache_pairs
 from kvviz.memory.storage import Pool
-from kvviz.report.faces.report_text import report_text
 from kvviz.trace.blockers import Blocker, BlockerCode
-from tests.bench.growth import made
+from tests.bench.growth import made, told
 from tests.engine.graphs import graph_of, run
 from tests.explain.test_fixes import decoded
 from tests.graph.build import MODELS, model, node
@@ -138,10 +137,6 @@ def test_captured_values_that_a_loop_copies_are_listed_with_their_bytes_and_the_
 
 
 SIZES = {"chain": 500, "wide": 200, "loop": 120}
-
-
-def told(trace: kvviz.Trace) -> str:
-    return report_text(kvviz.explain(trace))
 
 
 def placed(trace: kvviz.Trace) -> list[Any]:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.faults.mutate import Fault, draw, faults_in
-from tests.faults.table import ROOT, files, test_files
+from tests.faults.table import EQUIVALENT, ROOT, files
 
 _NOT_COPIED = shutil.ignore_patterns(
     ".git", ".venv", "node_modules", "build", ".mypy_cache", ".ruff_cache", "notebooks"
@@ -24,7 +24,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
     parser.add_argument("--count", type=int, default=300, help="faults to put in (default: 300)")
     parser.add_argument("--seed", type=int, default=1, help="which ones (default: 1)")
-    parser.add_argument("--skip", type=int, default=0, help="how many of them were tried already (default: 0)")
     parser.add_argument("--again", type=Path, help="a report: try those again that were not noticed")
     parser.add_argument("--file", default="", help="only in files whose path holds this text")
     parser.add_argument("--line", default="", help="only in lines that hold this text")
@@ -57,7 +56,7 @@ def _run(options: argparse.Namespace) -> int:
     found = [fault for path in paths for fault in faults_in(path, (ROOT / path).read_text("utf-8"))]
     found = [fault for fault in found if options.file in fault.path and options.line in fault.before]
     if options.again is None:
-        drawn = draw(found, options.count, options.seed)[options.skip :]
+        drawn = draw(found, options.count, options.seed)
     else:
         wanted = not_noticed(options.again.read_text("utf-8"))
         drawn = [fault for fault in found if (fault.path, fault.before, fault.after) in wanted]
@@ -72,10 +71,7 @@ def _run(options: argparse.Namespace) -> int:
 
 def _try_all(drawn: list[Fault], paths: list[str], folder: Path, limit: float, doubt: bool) -> tuple[list[str], float]:
     """Try every fault in a copy of the project; gives the report, and how many in a hundred were noticed."""
-    from tests.faults.cover import measured
-    from tests.faults.equivalent import EQUIVALENT
-    from tests.faults.probes import Probes
-    from tests.faults.template import Template
+    from tests.faults.cover import Probes, measured
     from tests.faults.trial import Outcome, try_fault
 
     probes, log = Probes(), folder / "log.txt"
@@ -85,7 +81,6 @@ def _try_all(drawn: list[Fault], paths: list[str], folder: Path, limit: float, d
     cover = measured(root, probes, ROOT / "build" / "faults-cover.npz", log)
     shutil.rmtree(root)
     root = shutil.copytree(ROOT, folder / "faulty", ignore=_NOT_COPIED)
-    template = Template(root, test_files(ROOT), folder / "template.txt")
     report: list[str] = []
     by: list[str] = []
     noticed = same = 0
@@ -93,7 +88,7 @@ def _try_all(drawn: list[Fault], paths: list[str], folder: Path, limit: float, d
     for number, fault in enumerate(drawn, 1):
         reason = EQUIVALENT.get(fault.key, "")
         known = Outcome(False, "", reason, 0.0) if reason and not doubt else None
-        outcome = known or try_fault(root, fault, cover, probes, limit, log, template, by)
+        outcome = known or try_fault(root, fault, cover, probes, limit, log, by)
         noticed += outcome.noticed
         same += not outcome.noticed and bool(reason)
         word = "noticed" if outcome.noticed else "equivalent" if reason else "NOT NOTICED"
@@ -109,7 +104,6 @@ def _try_all(drawn: list[Fault], paths: list[str], folder: Path, limit: float, d
         ]
         report += lines
         print("\n".join(lines), flush=True)
-    template.end()
     count, minutes = len(drawn), (time.monotonic() - start) / 60
     share, others = 100 * noticed / max(count, 1), 100 * noticed / max(count - same, 1)
     told = f"{noticed} of {count} noticed: {share:.1f} %; {same} others change nothing; without them {others:.1f} %"

@@ -7,29 +7,16 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-_COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
-    ast.Lt: ast.LtE,
-    ast.LtE: ast.Lt,
-    ast.Gt: ast.GtE,
-    ast.GtE: ast.Gt,
-    ast.Eq: ast.NotEq,
-    ast.NotEq: ast.Eq,
-    ast.Is: ast.IsNot,
-    ast.IsNot: ast.Is,
-    ast.In: ast.NotIn,
-    ast.NotIn: ast.In,
-}
+_PAIRS = ((ast.Lt, ast.LtE), (ast.Gt, ast.GtE), (ast.Eq, ast.NotEq), (ast.Is, ast.IsNot), (ast.In, ast.NotIn))
+_COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {**dict(_PAIRS), **{other: one for one, other in _PAIRS}}
+_SWAPPED = ((ast.Add, ast.Sub), (ast.BitOr, ast.BitAnd), (ast.LShift, ast.RShift))
 _OPERATORS: dict[type[ast.operator], type[ast.operator]] = {
-    ast.Add: ast.Sub,
-    ast.Sub: ast.Add,
+    **dict(_SWAPPED),
+    **{other: one for one, other in _SWAPPED},
     ast.Mult: ast.Add,
     ast.FloorDiv: ast.Mult,
     ast.Div: ast.Mult,
     ast.Mod: ast.FloorDiv,
-    ast.BitOr: ast.BitAnd,
-    ast.BitAnd: ast.BitOr,
-    ast.LShift: ast.RShift,
-    ast.RShift: ast.LShift,
 }
 _CONNECTIVES: dict[type[ast.boolop], type[ast.boolop]] = {ast.And: ast.Or, ast.Or: ast.And}
 
@@ -106,7 +93,6 @@ def _one_line(text: bytes) -> str:
 
 
 def apply(source: str, fault: Fault) -> str:
-    """The text of the file with the fault in it."""
     data = source.encode()
     return (data[: fault.span[0]] + fault.text.encode() + data[fault.span[1] :]).decode()
 

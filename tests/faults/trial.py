@@ -8,15 +8,9 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
-from tests.faults import table
-from tests.faults.child import run_pytest
-from tests.faults.chosen import Chosen
-from tests.faults.cover import Cover
+from tests.faults.child import Chosen, run_pytest
+from tests.faults.cover import Cover, Probes
 from tests.faults.mutate import Fault, apply
-from tests.faults.probes import Probes
-from tests.faults.template import Template
 
 # Of a file, tests for so many seconds before those of the next one.
 _SECONDS = 0.6
@@ -43,9 +37,8 @@ def tests_for(fault: Fault, cover: Cover, probes: Probes) -> tuple[list[str], li
     if probe is not None:
         direct = {n for n, (_, bits) in cover.tests.items() if bits[probe >> 3] >> (7 - (probe & 7)) & 1}
     else:
-        users = _users(fault.path)
-        mask = np.packbits(np.array([path in users for path in probes.files], dtype=np.uint8))
-        direct = {name for name, (_, bits) in cover.tests.items() if (bits & mask).any()}
+        # What a module does when it is imported may matter to all.
+        direct = set(cover.tests)
     files = {_file(name) for name in direct}
     others = [name for name in cover.tests if name not in direct and _file(name) in files]
 
@@ -56,14 +49,7 @@ def tests_for(fault: Fault, cover: Cover, probes: Probes) -> tuple[list[str], li
 
 
 def try_fault(
-    root: Path,
-    fault: Fault,
-    cover: Cover,
-    probes: Probes,
-    limit: float,
-    log: Path,
-    template: Template,
-    noticed: list[str],
+    root: Path, fault: Fault, cover: Cover, probes: Probes, limit: float, log: Path, noticed: list[str]
 ) -> Outcome:
     """Put a fault into the copy, run tests until one fails or the time is over, and take it out again.
 
@@ -74,41 +60,33 @@ def try_fault(
     source = path.read_text("utf-8")
     direct, others = tests_for(fault, cover, probes)
     chosen = list(dict.fromkeys([*_in_turn(fault, direct, cover, noticed), *_in_turn(fault, others, cover, [])]))
-    inside = (fault.path, fault.statement) in probes.of
     compiled = list((path.parent / "__pycache__").glob(f"{path.stem}.*.pyc"))
-    faulty, out = apply(source, fault), log.with_suffix(".json")
+    out = log.with_suffix(".json")
     try:
-        path.write_text(faulty, "utf-8")
+        path.write_text(apply(source, fault), "utf-8")
         for one in compiled:
             one.unlink()
-        # Where all has to be imported anew, first what a few files notice.
-        for names in [chosen] if inside else [chosen[:_FIRST], chosen[_FIRST:]]:
+        # All has to be imported anew: first what a few files notice.
+        for names in (chosen[:_FIRST], chosen[_FIRST:]):
             left = limit - (time.monotonic() - start)
             if not names or left <= 0:
                 continue
             tests = {name: cover.tests[name][0] for name in names}
-            status = template.look((fault.path, source, faulty, tests, left), out) if inside else -1
-            if status == -1:
-                out.unlink(missing_ok=True)
-                status = run_pytest(root, list(dict.fromkeys(map(_file, tests))), Chosen(tests, out), left, log)
-            found = _noticed(status, out)
-            if found is not None:
-                noticed.append(found[0])
-                return Outcome(True, *found, time.monotonic() - start)
+            out.unlink(missing_ok=True)
+            status = run_pytest(root, list(dict.fromkeys(map(_file, tests))), Chosen(tests, out), left, log)
+            if out.exists():
+                by, why = json.loads(out.read_text("utf-8"))
+            elif status in (0, 5, None):  # 5: nothing was collected
+                continue
+            else:
+                by, why = "the process", f"ended with {status}"
+            noticed.append(by)
+            return Outcome(True, by or "collection", why, time.monotonic() - start)
     finally:
         path.write_text(source, "utf-8")
     took = time.monotonic() - start
     said = "no test reaches it" if not direct else f"{len(direct)} tests reach it"
     return Outcome(False, "", said + (", not all were run in time" if took >= limit else ""), took)
-
-
-def _noticed(status: int | None, out: Path) -> tuple[str, str] | None:
-    """The test that noticed and how."""
-    if out.exists():
-        by, why = json.loads(out.read_text("utf-8"))
-        return by or "collection", why
-    # 5: nothing was collected.
-    return None if status in (0, 5, None) else ("the process", f"ended with {status}")
 
 
 def _in_turn(fault: Fault, tests: list[str], cover: Cover, noticed: list[str]) -> list[str]:
@@ -138,17 +116,3 @@ def _distance(fault: Fault, file: str) -> int:
 
 def _file(test: str) -> str:
     return test.split("::")[0]
-
-
-def _users(path: str) -> set[str]:
-    """A file and those that import from it."""
-    module = path.removesuffix(".py").replace("/", ".")
-    parent, _, name = module.rpartition(".")
-    users = {path}
-    for other in table.files(table.ROOT):
-        text = (table.ROOT / other).read_text("utf-8")
-        if f"{module} import" in text or any(
-            f"from {parent} import" in line and name in line for line in text.splitlines()
-        ):
-            users.add(other)
-    return users

@@ -31,7 +31,6 @@ def story() -> Trace:
 
 
 def check_fork(trace: Trace, step: int, other: Trace) -> None:
-    """The first steps are the same, all ops run, and the results are the same bits."""
     assert places(other)[:step] == places(trace)[:step]
     assert sorted(places(other)) == sorted(places(trace))
     assert list(other.outputs) == list(trace.outputs)

@@ -84,9 +84,8 @@ def test_a_curve_is_judged_by_what_it_is_there_for_and_what_a_learner_wrote_may_
     assert question.unit == "question.grade(f)" and question.grade(lambda: 1)
 
 
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
+def test_an_answer_in_a_larger_unit_says_how_it_was_read() -> None:
+    for given, said in [
         ("128 KB", "right: 128 KB read as 128 × 1,024 B"),
         ("131 kB", "right: 131 kB read as 131 × 1,000 B"),
         ("0.125 MiB", "right: 0.125 MiB read as 0.125 × 1,048,576 B"),
@@ -94,10 +93,8 @@ def test_a_curve_is_judged_by_what_it_is_there_for_and_what_a_learner_wrote_may_
         ("130 kB", "too small"),
         ("64 KB", "too small by a factor of 2"),
         ("131,000", "too small"),
-    ],
-)
-def test_an_answer_in_a_larger_unit_says_how_it_was_read(given: str, said: str) -> None:
-    assert ask("How many bytes?", 131072, unit="B").grade(given).text == said
+    ]:
+        assert ask("How many bytes?", 131072, unit="B").grade(given).text == said
 
 
 def test_a_still_picture_of_a_step_that_makes_a_cache_or_of_a_chosen_one_shows_its_rows() -> None:

@@ -1,7 +1,6 @@
 """Fixed caches in one's own hands, and loops on a device: what the lessons on them stand on."""
 
 import runpy
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,14 +11,14 @@ import kvviz
 from kvviz.lessons.cache_rows import RowTest, cache_path, circular, feed_chunks, first_difference, probabilities
 from kvviz.lessons.run_meters import per_run
 from kvviz.verification.session_record import run_bound
+from tests.lessons.story import ROOT, STORYTELLER
 
-FOLDER = Path(__file__).resolve().parents[2] / "assets" / "models" / "storyteller"
-MODEL = FOLDER / "tensor_scatter" / "model.onnx"
+MODEL = STORYTELLER / "tensor_scatter" / "model.onnx"
 
 
 @pytest.fixture(scope="module")
 def whole() -> kvviz.Trace:
-    prompt = np.load(FOLDER / "tensor_scatter" / "ref.npz")["prompt"].ravel().tolist()
+    prompt = np.load(STORYTELLER / "tensor_scatter" / "ref.npz")["prompt"].ravel().tolist()
     return kvviz.decode(kvviz.load(MODEL), prompt, 12, progress=False)
 
 
@@ -53,7 +52,7 @@ def test_a_circular_cache_has_the_rows_that_were_asked_for_where_there_is_a_fixe
     shapes = {value.shape for value in graph.inputs if "cache" in value.name}
     assert {shape[1] for shape in shapes if shape} == {16}
     with pytest.raises(kvviz.KvvizError, match="no TensorScatter"):
-        circular(FOLDER / "concat" / "model.onnx", 16)
+        circular(STORYTELLER / "concat" / "model.onnx", 16)
 
 
 def test_a_bound_buffer_is_overwritten_before_it_is_read() -> None:
@@ -67,14 +66,14 @@ def test_a_bound_buffer_is_overwritten_before_it_is_read() -> None:
 
 def test_a_cache_is_followed_through_the_ops_that_carry_it() -> None:
     # given torch's static cache: rows to the front, written by their numbers, and back
-    trace = kvviz.decode(kvviz.load(FOLDER / "static_scatter_nd" / "model.onnx"), [1, 2, 3], 2, progress=False)
+    trace = kvviz.decode(kvviz.load(STORYTELLER / "static_scatter_nd" / "model.onnx"), [1, 2, 3], 2, progress=False)
     path = cache_path(trace, 1, 2)
     assert [step.op_type for step in path] == ["Transpose", "ScatterND", "Transpose"]
     assert path[0].inputs[0] == trace.caches[2].input and trace.caches[2].output in path[-1].outputs
     assert {step.run for step in path} == {1}
 
 
-device_loops = SimpleNamespace(**runpy.run_path(str(FOLDER.parents[2] / "notebooks" / "device_loops.py")))
+device_loops = SimpleNamespace(**runpy.run_path(str(ROOT / "notebooks" / "device_loops.py")))
 
 
 @pytest.mark.parametrize("stitched", [False, True])

@@ -1,7 +1,5 @@
 """What serving systems do, on the storyteller: each tells the words that it should, and costs what it should."""
 
-import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,18 +9,14 @@ from hypothesis import strategies as st
 
 import kvviz
 from kvviz.lessons import serving
-
-STORYTELLER = Path(__file__).resolve().parents[2] / "assets" / "models" / "storyteller"
-WORDS: list[str] = json.loads((STORYTELLER / "vocab.json").read_text())
-# Three layers, keys and values, two heads of 16 floats.
-ROW = 3 * 2 * 2 * 16 * 4
+from tests.lessons.story import PROMPT, ROW, STORYTELLER, WORDS
 
 
 def ids(text: str) -> list[int]:
     return [WORDS.index(word) for word in f"<s> {text}".split()]
 
 
-OWL = ids("once upon a time there was a brave owl named rosa .")
+OWL = ids(PROMPT)
 CAT = ids("once upon a time there was a happy cat named mia .")
 BEAR = ids("there was a big bear named ben .")
 
@@ -34,7 +28,6 @@ def graph() -> Any:
 
 @pytest.fixture(scope="module")
 def told(graph: Any) -> list[int]:
-    """The whole story: 73 words."""
     return words(graph, OWL, 73)
 
 
@@ -188,9 +181,8 @@ def test_a_fork_shares_all_blocks_and_copies_the_one_that_is_written(graph: Any)
     assert request.tokens == other.tokens == words(graph, OWL, 8)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
+def test_a_pass_refuses_what_does_not_fit_its_tokens(graph: Any) -> None:
+    cases: list[tuple[Any, str]] = [
         ({"tokens": [[4, 5]], "positions": [[0]]}, "positions= as lists of equal length of 2"),
         ({"tokens": [[4, 5]], "mask": [[1]]}, "mask= as lists of equal length of 2"),
         ({"tokens": [[4], [5]], "positions": [[0], [0, 1]]}, "positions= as lists of equal length of 1"),
@@ -198,11 +190,10 @@ def test_a_fork_shares_all_blocks_and_copies_the_one_that_is_written(graph: Any)
         ({"tokens": []}, "lists of equal length"),
         ({"tokens": [4, 5]}, "lists of equal length"),
         ({"tokens": [[4]], "past": {}}, "past= has no rows of past_key_values"),
-    ],
-)
-def test_a_pass_refuses_what_does_not_fit_its_tokens(graph: Any, arguments: dict[str, Any], said: str) -> None:
-    with pytest.raises(kvviz.KvvizError, match=said):
-        serving.forward(graph, **arguments)
+    ]
+    for arguments, said in cases:
+        with pytest.raises(kvviz.KvvizError, match=said):
+            serving.forward(graph, **arguments)
 
 
 def test_counts_that_make_no_sense_are_refused(graph: Any) -> None:

@@ -1,8 +1,12 @@
-"""Commands on a model's folder: text, chat, and models that decode nothing."""
+"""Commands on a model's folder: text, chat, and models that decode nothing.
+
+A chat template is part of a model, and no more to be trusted: it is filled in within a limited time and memory.
+"""
 
 import json
 import shlex
 import sys
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +17,7 @@ import tokenizers
 import kvviz
 from kvviz import cli
 from kvviz.errors import KvvizError, LoadError
-from kvviz.text.companions import Companions
+from kvviz.text.companions import Companions, render_chat
 from tests.graph.build import MODELS
 from tests.load.test_model_folder import _text_model
 from tests.smollm2.tiny import TEMPLATE, TOKENS, write_tiny
@@ -71,7 +75,6 @@ def test_tokens_that_end_a_text_are_found_beside_the_model(tmp_path: Path, words
 
 def test_bad_templates_and_damaged_files_are_one_error_each(tmp_path: Path, words: tokenizers.Tokenizer) -> None:
     for template, why in [
-        ("{{ raise_exception('no system') }}", "cannot be used here: no system"),
         ("{{ ''.__class__.__mro__ }}", "cannot be used here"),
         ("{% for %}", "cannot be used here"),
         ("{{ 1 / 0 }}", "ZeroDivisionError"),
@@ -157,3 +160,42 @@ def test_a_gguf_file_answers_as_what_is_converted_from_it(tmp_path: Path, capsys
     assert graphs[0].weights.keys() == graphs[1].weights.keys()
     for name, array in graphs[1].weights.items():
         np.testing.assert_array_equal(graphs[0].weights[name], array)
+
+
+ASKED = [{"role": "user", "content": "<b> é"}]
+ENDLESS = {
+    "loops": "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
+    "a number": "{{ 9 ** (9 ** 9) }}",
+    "filters": "{{ range(99999) | map('string') | join('x' * 99999) | length * 0 }}{{ 7 ** (8 ** 9) }}",
+}
+
+
+@pytest.mark.parametrize("template", ENDLESS)
+def test_a_template_that_does_not_end_is_ended_on_any_thread(template: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kvviz.text.companions.LONGEST", 1.0)
+    found: list[str] = []
+
+    def render() -> None:
+        try:
+            render_chat(ENDLESS[template], ASKED, {})
+        except KvvizError as error:
+            found.append(str(error))
+
+    thread = threading.Thread(target=render, daemon=True)
+    thread.start()
+    # One that nobody ends runs for days.
+    thread.join(120)
+    assert len(found) == 1
+    assert "did not end within 1 seconds" in found[0] or (template != "loops" and "fails: MemoryError" in found[0])
+    if template == "loops":
+        with pytest.raises(KvvizError, match="did not end within 1 seconds"):
+            render_chat(ENDLESS[template], ASKED, {})
+
+
+def test_a_template_gives_its_text_as_it_is_or_is_refused() -> None:
+    template = "{{ bos_token }}{% for m in messages %}{{ m.content | tojson }}{% endfor %}"
+    assert render_chat(template, ASKED, {"bos_token": "<s>"}) == '<s>"<b> é"'
+    with pytest.raises(KvvizError, match="cannot be used here: only one message"):
+        render_chat("{{ raise_exception('only one message') }}", ASKED, {})
+    with pytest.raises(KvvizError, match="MemoryError"):
+        render_chat("{{ 'x' * 99999999999 }}", ASKED, {})

@@ -1,10 +1,12 @@
-"""Model folders: which graph is meant, and what lies beside it."""
+"""Model folders: which graph is meant, and what lies beside it; and graphs that go to another process."""
 
 import json
+import pickle
 import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 import onnx_ir
 import pytest
@@ -20,7 +22,6 @@ TINY = model([node("Relu", "x", "y")], ["x float n"], ["y float n"])
 
 
 def folder_of(place: Path, *files: str, **texts: Any) -> Path:
-    """A folder with models of these names, and JSON files."""
     for name in files:
         (place / name).parent.mkdir(parents=True, exist_ok=True)
         onnx.save(TINY, place / name)
@@ -32,40 +33,32 @@ def folder_of(place: Path, *files: str, **texts: Any) -> Path:
 GENAI = {"model": {"decoder": {"filename": "b.onnx"}}}
 
 
-@pytest.mark.parametrize(
-    ("files", "texts", "graph", "meant"),
-    [
-        (["decoder.onnx"], {}, None, "decoder.onnx"),
-        (["a.onnx", "b.onnx"], {"genai_config": GENAI}, None, "b.onnx"),
-        (["a.onnx", "b.onnx"], {}, "a", "a.onnx"),
-        (["a.onnx", "b.onnx"], {"genai_config": GENAI}, "a.onnx", "a.onnx"),
-        (["model.onnx", "model_fp16.onnx", "model_q4.onnx"], {}, None, "model.onnx"),
-        (["onnx/model.onnx", "onnx/model_quantized.onnx"], {}, None, "onnx/model.onnx"),
-        (["onnx/model.onnx", "onnx/model_q4.onnx"], {}, "model_q4", "onnx/model_q4.onnx"),
-        (["encoder_model.onnx", "decoder_model_merged.onnx"], {}, "decoder_model_merged", "decoder_model_merged.onnx"),
-    ],
-)
-def test_one_graph_of_a_folder_is_meant(
-    tmp_path: Path, files: list[str], texts: dict[str, Any], graph: str | None, meant: str
-) -> None:
-    loaded = kvviz.load(folder_of(tmp_path, *files, **texts), graph=graph)
-    assert loaded.file.name == Path(meant).name
-    assert loaded.folder == str((tmp_path / meant).parent)
-    assert loaded.companions is not None and loaded.companions.files == tuple(sorted(files))
-
-
-@pytest.mark.parametrize(
-    ("files", "graph", "why"),
-    [
-        (["encoder_model.onnx", "decoder_model.onnx"], None, "has 2 graphs; say which: graph='decoder_model.onnx'"),
-        (["model.onnx", "encoder.onnx"], None, "there are 'encoder.onnx', 'model.onnx'"),
-        (["model.onnx"], "decoder", "has no graph 'decoder'; there are 'model.onnx'"),
-        ([], None, r"no \.onnx file in it, nor in onnx/ below it"),
-    ],
-)
-def test_where_none_is_meant_all_are_listed(tmp_path: Path, files: list[str], graph: str | None, why: str) -> None:
-    with pytest.raises(LoadError, match=why):
-        kvviz.load(folder_of(tmp_path, *files), graph=graph)
+def test_one_graph_of_a_folder_is_meant_or_all_are_listed(tmp_path: Path) -> None:
+    for number, (names, texts, graph, meant) in enumerate([
+        ("decoder.onnx", {}, None, "decoder.onnx"),
+        ("a.onnx b.onnx", {"genai_config": GENAI}, None, "b.onnx"),
+        ("a.onnx b.onnx", {}, "a", "a.onnx"),
+        ("a.onnx b.onnx", {"genai_config": GENAI}, "a.onnx", "a.onnx"),
+        ("model.onnx model_fp16.onnx model_q4.onnx", {}, None, "model.onnx"),
+        ("onnx/model.onnx onnx/model_quantized.onnx", {}, None, "onnx/model.onnx"),
+        ("onnx/model.onnx onnx/model_q4.onnx", {}, "model_q4", "onnx/model_q4.onnx"),
+        ("encoder_model.onnx decoder_model_merged.onnx", {}, "decoder_model_merged", "decoder_model_merged.onnx"),
+        ("encoder_model.onnx decoder_model.onnx", {}, None, "has 2 graphs; say which: graph='decoder_model.onnx'"),
+        ("model.onnx encoder.onnx", {}, None, "there are 'encoder.onnx', 'model.onnx'"),
+        ("model.onnx", {}, "decoder", "has no graph 'decoder'; there are 'model.onnx'"),
+        ("", {}, None, r"no \.onnx file in it, nor in onnx/ below it"),
+    ]):  # fmt: skip
+        files, place = names.split(), tmp_path / str(number)
+        place.mkdir()
+        folder_of(place, *files, **texts)
+        if " " in meant:
+            with pytest.raises(LoadError, match=meant):
+                kvviz.load(place, graph=graph)
+            continue
+        loaded = kvviz.load(place, graph=graph)
+        assert loaded.file.name == Path(meant).name
+        assert loaded.folder == str((place / meant).parent)
+        assert loaded.companions is not None and loaded.companions.files == tuple(sorted(files))
 
 
 def test_which_graph_is_taken_is_logged_and_one_is_chosen_in_folders_only(
@@ -142,9 +135,8 @@ def test_decoders_of_every_exporter_are_decoders_and_other_kinds_are_told_by_wha
     assert {path: model_kind(kvviz.load(MODELS / path)).name for path in kinds} == kinds
 
 
-@pytest.mark.parametrize(
-    ("output", "config", "name"),
-    [
+def test_the_configuration_goes_before_names(tmp_path: Path) -> None:
+    cases: list[tuple[str, Any, str]] = [
         (HIDDEN, {}, "an embedding model"),
         ("sentence_embedding float batch seq 1", {}, "an embedding model"),
         (HIDDEN, {"is_encoder_decoder": True}, "the encoder of an encoder-decoder model"),
@@ -152,10 +144,39 @@ def test_decoders_of_every_exporter_are_decoders_and_other_kinds_are_told_by_wha
         ("logits float batch seq 1", {"architectures": ["BertForSequenceClassification"]}, "a text classifier"),
         ("logits float batch seq 1", {"architectures": ["LlamaForCausalLM"]}, "a text decoder"),
         ("logits float batch seq 1", {}, "a model that scores tokens"),
-    ],
-)
-def test_the_configuration_goes_before_names(tmp_path: Path, output: str, config: dict[str, Any], name: str) -> None:
-    onnx.save(_text_model(output), tmp_path / "model.onnx")
-    (tmp_path / "config.json").write_text(json.dumps(config), "utf-8")
-    kind = model_kind(kvviz.load(tmp_path))
-    assert (kind.name, kind.decodes) == (name, name == "a text decoder")
+    ]
+    for output, config, name in cases:
+        onnx.save(_text_model(output), tmp_path / "model.onnx")
+        (tmp_path / "config.json").write_text(json.dumps(config), "utf-8")
+        kind = model_kind(kvviz.load(tmp_path))
+        assert (kind.name, kind.decodes) == (name, name == "a text decoder")
+
+
+DECODERS = ["o01_optimum_llama", "o02_optimum1_merged_gpt2", "storyteller/gqa_int4"]
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_an_unpickled_graph_decodes_as_before_without_its_file(name: str, tmp_path: Path) -> None:
+    # given a graph whose file is gone once it is pickled
+    path = shutil.copytree(MODELS / name, tmp_path / "model")
+    graph = kvviz.load(path / "model.onnx")
+    before = kvviz.decode(graph, [5, 17, 33], 4)
+    packed = pickle.dumps(graph)
+    shutil.rmtree(path)
+    after = kvviz.decode(pickle.loads(packed), [5, 17, 33], 4)
+    assert after.tokens == before.tokens
+    assert (after.peak_bytes, after.bytes_copied) == (before.peak_bytes, before.bytes_copied)
+
+
+def test_weights_in_a_file_beside_the_model_go_along(tmp_path: Path) -> None:
+    path = MODELS / "o01_optimum_llama" / "model.onnx"
+    model = onnx.load(path)
+    onnx.save(model, tmp_path / "m.onnx", save_as_external_data=True, location="m.data", size_threshold=0)
+    graph = kvviz.load(tmp_path / "m.onnx")
+    packed = pickle.dumps(graph)
+    (tmp_path / "m.data").unlink()
+    again = pickle.loads(packed)
+    assert kvviz.decode(again, [5, 17], 3).tokens == kvviz.decode(kvviz.load(path), [5, 17], 3).tokens
+    name = next(iter(again.weights))
+    assert not again.weights[name].flags.writeable
+    assert np.array_equal(again.weights[name], kvviz.load(path).weights[name])

@@ -10,7 +10,6 @@ from tests.outside.checks import check
 
 
 def main() -> int:
-    """Print what is wrong, and how much was tried."""
     parser = argparse.ArgumentParser(prog="python -m tests.outside", description=__doc__)
     parser.add_argument("--count", type=int, default=200, help="so many models")
     parser.add_argument("--seed", type=int, default=0, help="the models of this seed; each has numbers of its own")

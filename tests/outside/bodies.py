@@ -8,8 +8,9 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
+from tests.outside import plain_ops
 from tests.outside.plain_ops import fixed
-from tests.outside.scopes import FLOATS, Scope, Val
+from tests.outside.scopes import FLOATS, Scope, Seq, Val, tensor_type
 
 
 def body_graph(
@@ -171,3 +172,101 @@ def scan_node(s: Scope) -> None:
 def partner_like(s: Scope, value: Val) -> Val:
     found = s.pick(lambda v: v.dtype == value.dtype and fixed(v) and v.shape == value.shape)
     return found or s.constant(s.numbers(value.dtype, value.shape))
+
+
+def sequence(s: Scope) -> None:
+    r = s.random
+    if not s.seen_sequences() or r.random() < 0.4:
+        first = s.pick(lambda v: fixed(v) and v.dtype in ("float32", "int64") and prod(v.shape) < 100)
+        if first is None:
+            return
+        same = [first, *(partner_like(s, first) for _ in range(r.randrange(3)))]
+        (name,) = s.emit("SequenceConstruct", [v.name for v in same])
+        s.sequences.append(Seq(name, first.dtype, tuple(v.shape for v in same), all(v.exact for v in same)))
+        return
+    seq = r.choice(s.seen_sequences())
+    n = len(seq.shapes)
+    way = r.randrange(6)
+    if way == 5 and n and s.depth < 2:
+        _sequence_loop(s, seq)
+    elif way == 0:
+        like = Val("", seq.dtype, seq.shapes[0] if n else (), seq.exact)
+        more = partner_like(s, like)
+        at = r.randrange(-n, n + 1) if n else 0
+        asked = [s.constant(np.array(at, np.int64)).name] if r.random() < 0.6 else []
+        (name,) = s.emit("SequenceInsert", [seq.name, more.name, *asked])
+        shapes = list(seq.shapes)
+        shapes.insert(at if asked else n, more.shape)
+        s.sequences.append(Seq(name, seq.dtype, tuple(shapes), seq.exact and more.exact))
+    elif way == 1 and n > 1:
+        at = r.randrange(n)
+        (name,) = s.emit("SequenceErase", [seq.name, s.constant(np.array(at, np.int64)).name])
+        s.sequences.append(Seq(name, seq.dtype, seq.shapes[:at] + seq.shapes[at + 1 :], seq.exact))
+    elif way in (2, 3) and n:
+        at = r.randrange(n)
+        where = s.constant(np.array(at - n * r.randrange(2), np.int64))
+        s.make("SequenceAt", [seq.name, where], Val("", seq.dtype, seq.shapes[at], seq.exact, 1e3))
+    elif n and len(set(seq.shapes)) == 1:
+        rank, new = len(seq.shapes[0]), r.randrange(2)
+        if rank + new:
+            axis = r.randrange(rank + new)
+            shape = list(seq.shapes[0])
+            shape[axis : axis + 1 - new] = [n if new else n * shape[axis]]
+            like = Val("", seq.dtype, tuple(shape), seq.exact, 1e3)
+            s.make("ConcatFromSequence", [seq.name], like, axis=axis, new_axis=new)
+
+
+def _sequence_loop(s: Scope, seq: Seq) -> None:
+    body = Scope(s.model, s.depth + 1, s)
+    count, go = body.add(Val(body.name(), "int64", (), big=9.0)), Val(body.name(), "bool", ())
+    shape, past = seq.shapes[0], body.name()
+    one = partner_like(body, Val("", seq.dtype, shape, seq.exact))
+    fill(body, 2)
+    (present,) = body.emit("SequenceInsert", [past, one.name])
+    out = body.make("Identity", [go], go)
+    types = [helper.make_tensor_sequence_value_info(name, tensor_type(seq.dtype), None) for name in (past, present)]
+    graph = body_graph(body, [count.declared(), go.declared(), types[0]], [out, types[1]])
+    trips = s.random.randrange(3)
+    (name,) = s.emit("Loop", [s.constant(np.array(trips, np.int64)).name, "", seq.name], body=graph)
+    s.sequences.append(Seq(name, seq.dtype, (*seq.shapes, *[shape] * trips), seq.exact and one.exact))
+
+
+def define_function(s: Scope) -> None:
+    model, r = s.model, s.random
+    inner = Scope(model, 0, None, function=True)
+    shape = (2, 3)
+    formals = [inner.add(Val(inner.name(), "float32", shape, False)) for _ in range(r.choice((1, 2, 2, 3)))]
+    shaped = [plain_ops.unary, plain_ops.binary, plain_ops.binary, call_function, if_node]
+    for _ in range(r.randrange(2, 6)):
+        r.choice(shaped)(inner)
+    if r.random() < 0.3:
+        first = inner.values[-1]
+        node = helper.make_node("LeakyRelu", [first.name], [inner.name()])
+        alpha = node.attribute.add()
+        alpha.name, alpha.ref_attr_name, alpha.type = "alpha", "slope", onnx.AttributeProto.FLOAT
+        inner.nodes.append(node)
+        inner.add(replace(first, name=node.output[0]))
+    made = [v for v in inner.values[len(formals) :] if v.shape == shape and v.dtype == "float32"]
+    outs = list({v.name: v for v in (made[-1:] + made[:1])}.values()) or [inner.make("Neg", [formals[0]], formals[0])]
+    name = f"local{len(model.functions)}"
+    imports = [helper.make_opsetid("", model.opset), helper.make_opsetid("local", 1)]
+    function = helper.make_function(
+        "local", name, [v.name for v in formals], [v.name for v in outs], inner.nodes, imports, ["slope"]
+    )
+    model.functions.append((function, len(formals), len(outs)))
+
+
+def call_function(s: Scope) -> None:
+    if not s.model.functions:
+        return
+    function, takes, gives = s.random.choice(s.model.functions)
+    value = s.pick(lambda v: v.dtype == "float32" and v.shape == (2, 3) and fixed(v))
+    if value is None:
+        return
+    args = [value.name, *(partner_like(s, value).name for _ in range(takes - 1))]
+    outs = s.emit(function.name, args, gives, domain="local", slope=0.5)
+    if gives > 1 and s.random.random() < 0.3:
+        s.nodes[-1].output[gives - 1] = ""
+        outs.pop()
+    for name in outs:
+        s.add(replace(value, name=name, exact=False, big=value.big + 50))

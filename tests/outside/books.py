@@ -82,10 +82,8 @@ def _totals(trace: Any) -> list[str]:
             wrong.append(f"{total} is {getattr(trace, total)}, the runs' sum is {by_run}")
     steps = max((step.live_bytes for step in trace.steps), default=0)
     # Between two iterations of a loop both hold their iteration numbers, and under some policies their copies.
-    between = any(step.op_type in ("Loop", "Scan") for step in trace.steps) and trace.policy.name not in (
-        "ideal",
-        "never",
-    )
+    loops = any(step.op_type in ("Loop", "Scan") for step in trace.steps)
+    between = loops and trace.policy.name not in ("ideal", "never")
     if len(trace.steps) and (steps > trace.peak_bytes or (steps < trace.peak_bytes and not between)):
         wrong.append(f"peak is {trace.peak_bytes}, the steps' {max(step.live_bytes for step in trace.steps)}")
     for step in trace.steps:

@@ -64,7 +64,6 @@ class Judge:
 
 
 def check(number: int, count: Counter[str], html: bool = False) -> list[str]:
-    """All that is wrong with the case of a number; what was tried is counted."""
     one = case(number)
     try:
         judge = Judge(one)
@@ -99,14 +98,7 @@ def _run(one: Case, graph: Any, policy: str, feeds: dict[str, np.ndarray], **mor
 
 
 def _policy(
-    one: Case,
-    graph: Any,
-    judge: Judge,
-    first: dict[str, Any],
-    policy: str,
-    told: dict[str, Any],
-    count: Counter[str],
-    html: bool,
+    one: Case, graph: Any, judge: Judge, first: Any, policy: str, told: dict[str, Any], count: Counter[str], html: bool
 ) -> list[str]:
     r = Random(one.seed)
     feeds, guards = one.feeds()
@@ -154,7 +146,6 @@ def _guards(guards: list[Any]) -> list[str]:
 
 
 def _chain(one: Case, graph: Any, judge: Judge, policy: str, trace: Any, count: Counter[str]) -> list[str]:
-    """Runs that go on with what the run before returned."""
     wrong = []
     for turn in range(1, 4):
         feeds, guards = one.feeds()

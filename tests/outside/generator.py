@@ -1,6 +1,6 @@
 """Models at random, with inputs for them: by number, so that a case can be had again."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
@@ -9,9 +9,8 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from tests.outside import bodies, functions, index_ops, moving_ops, plain_ops, sequences
-from tests.outside.arrays import Fed, lay
-from tests.outside.scopes import Model, Scope, Seq, Val, numbers, tensor_type
+from tests.outside import bodies, moving_ops, plain_ops
+from tests.outside.scopes import Fed, Model, Scope, Seq, Val, lay, numbers, tensor_type
 
 Kinds = tuple[tuple[Callable[[Scope], None], int], ...]
 KINDS: Kinds = (
@@ -20,18 +19,17 @@ KINDS: Kinds = (
     *((plain_ops.reduce_some, 3), (plain_ops.normalise, 3)),
     *((moving_ops.reshape, 4), (moving_ops.transpose, 4), (moving_ops.slice_some, 5), (moving_ops.unsqueeze, 3)),
     *((moving_ops.flatten, 1), (moving_ops.expand, 3), (moving_ops.split, 3), (moving_ops.identity, 3)),
-    *((moving_ops.concat, 7), (index_ops.gather, 4), (index_ops.scatter, 6), (moving_ops.pad, 2)),
-    *((moving_ops.about_shape, 3), (index_ops.ordered, 2)),
-    *((bodies.if_node, 4), (bodies.loop_node, 4), (bodies.scan_node, 2), (sequences.sequence, 5)),
-    *((functions.call_function, 5),),
+    *((moving_ops.concat, 7), (moving_ops.gather, 4), (moving_ops.scatter, 6), (moving_ops.pad, 2)),
+    *((moving_ops.about_shape, 3), (moving_ops.ordered, 2)),
+    *((bodies.if_node, 4), (bodies.loop_node, 4), (bodies.scan_node, 2), (bodies.sequence, 5)),
+    *((bodies.call_function, 5),),
 )
 
 
 def grow(scope: Scope) -> None:
-    """Add one kind of node."""
     kinds, weights = zip(*scope.model.kinds)
     kind = scope.random.choices(kinds, weights)[0]
-    if not (scope.function and kind in (sequences.sequence,)):
+    if not (scope.function and kind in (bodies.sequence,)):
         kind(scope)
 
 
@@ -52,7 +50,7 @@ class Case:
     next_feeds: dict[str, str] = field(default_factory=dict)
 
     def feeds(self) -> tuple[dict[str, np.ndarray], list[Any]]:
-        """Fresh arrays for a run, and what to look at afterwards: see `tests.outside.arrays.lay`."""
+        """Fresh arrays for a run, and what to look at afterwards: see `tests.outside.scopes.lay`."""
         return lay(Random(self.seed), self.inputs, self.donate)
 
 
@@ -74,7 +72,7 @@ def case(seed: int, plain: bool = False, more: Kinds = ()) -> Case:
     inputs: dict[str, Fed] = {}
     if r.random() < 0.35 and not plain:
         for _ in range(r.choice((1, 2))):
-            functions.define_function(main)
+            bodies.define_function(main)
     declared: list[onnx.ValueInfoProto] = []
     for number in range(r.choice((1, 2, 2, 3, 4))):
         dtypes = ("float32",) * 8 + ("float64", "int64", "int64", "int32", "bool", "uint8", "float16")
@@ -85,8 +83,7 @@ def case(seed: int, plain: bool = False, more: Kinds = ()) -> Case:
             axis = r.randrange(len(shape))
             grows = (f"past{number}", axis)
         value = main.add(Val(f"in{number}", dtype, shape, grows=grows, big=20.0))
-        loose = r.random() < 0.2
-        declared.append(value.declared(loose and not grows))
+        declared.append(value.declared(r.random() < 0.2 and not grows))
         inputs[value.name] = Fed(value, numbers(r, dtype, shape))
     if r.random() < 0.4:
         value = main.add(Val("flag", "bool", ()))
@@ -109,7 +106,7 @@ def case(seed: int, plain: bool = False, more: Kinds = ()) -> Case:
             new = main.constant(main.numbers(given.dtype, rest))
             main.make("Concat", [given, new], replace(given, grows=(label, axis)), axis=axis)
             plain_ops.unary(main)
-    return _finish(seed, r, model, main, inputs, declared, chain)
+    return _finish(seed, main, inputs, declared, chain)
 
 
 def _later(value: Val) -> tuple[str, int] | None:
@@ -117,15 +114,14 @@ def _later(value: Val) -> tuple[str, int] | None:
     return (value.grows[0] + "!", value.grows[1]) if value.grows else None
 
 
-def _finish(
-    seed: int,
-    r: Random,
-    model: Model,
-    main: Scope,
-    inputs: dict[str, Fed],
-    declared: list[onnx.ValueInfoProto],
-    chain: bool,
-) -> Case:
+def _ends(values: Iterable[Val], given: Val) -> list[Val]:
+    """Values that may become this input in the next run."""
+    like = _later(given), given.dtype, given.shape
+    return [v for v in values if (v.grows, v.dtype, v.shape) == like]
+
+
+def _finish(seed: int, main: Scope, inputs: dict[str, Fed], declared: list[onnx.ValueInfoProto], chain: bool) -> Case:
+    r, model = main.random, main.model
     made = [v for v in main.values if v.name not in inputs and not v.name.startswith("default")]
     made = made or [main.make("Identity", [main.values[0]], main.values[0])]
     chosen = {v.name: v for v in r.sample(made, min(len(made), r.choice((1, 1, 2, 3)))) + made[-1:]}
@@ -134,9 +130,7 @@ def _finish(
         chosen[given.name] = given
     if chain:
         for given in [f.value for f in inputs.values()]:
-            ends = [v for v in made if v.grows == _later(given)]
-            ends = [v for v in ends if (v.dtype, v.shape) == (given.dtype, given.shape)]
-            chosen.update({v.name: v for v in ends[-1:]})
+            chosen.update({v.name: v for v in _ends(made, given)[-1:]})
     outputs: list[onnx.ValueInfoProto] = [v.declared(loose=True) for v in chosen.values()]
     if main.sequences and r.random() < 0.4:
         seq = main.sequences[-1]
@@ -155,13 +149,7 @@ def _finish(
     kept: dict[str, str] = {}
     if chain:
         for name, fed in inputs.items():
-            given = fed.value
-            ends = [
-                v
-                for v in chosen.values()
-                if v.grows == _later(given) and (v.dtype, v.shape) == (given.dtype, given.shape)
-            ]
-            if ends:
+            if ends := _ends(chosen.values(), fed.value):
                 kept[name] = r.choice(ends).name
         asked = None if kept else asked
     values: dict[str, Val | Seq] = {v.name: v for v in made} | {s.name: s for s in main.sequences}

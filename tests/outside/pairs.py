@@ -143,7 +143,6 @@ def _scattered(step: Any, out: Any, indices: np.ndarray) -> Iterator[int]:
 
 
 def bytes_of(place: Any, strides: tuple[int, ...] | None) -> Bytes:
-    """The bytes of its storage that a value has."""
     dtype = np.dtype(place.dtype)
     firsts = np.array([place.offset])
     steps = strides

@@ -12,21 +12,13 @@ from tests.outside import pairs, told
 
 
 def same(one: Any, two: Any) -> bool:
-    """Whether two results have the same bits."""
     if isinstance(one, (list, tuple)):
         return len(one) == len(two) and all(same(a, b) for a, b in zip(one, two))
     one, two = np.asarray(one), np.asarray(two)
     return one.dtype == two.dtype and one.shape == two.shape and one.tobytes() == two.tobytes()
 
 
-def _like(trace: Any, other: Any, index: int) -> Any:
-    step = trace.steps[index]
-    key = (step.run, step.frame, step.node_index)
-    return next((s for s in other.steps if (s.run, s.frame, s.node_index) == key), None)
-
-
 def report(trace: Any, r: Random, most: int) -> list[str]:
-    """The report agrees with the steps, and what it offers works."""
     found = kvviz.explain(trace)
     wrong = []
     text = repr(found) + found._repr_html_()
@@ -62,8 +54,9 @@ def _apply(trace: Any, index: int, blocker: Any) -> list[str]:
     fix = blocker.fix
     about = f"step {index} ({trace.steps[index].op_type}), {blocker.code}, fix {fix.label!r}"
     after = fix.apply()
-    step = _like(trace, after, index)
-    wrong = []
+    old, wrong = trace.steps[index], []
+    place = (old.run, old.frame, old.node_index)
+    step = next((s for s in after.steps if (s.run, s.frame, s.node_index) == place), None)
     if step is None:
         return [f"{about}: the step is not there any more"]
     # Of two inputs that a policy alone refused, the op takes over one.
@@ -78,7 +71,6 @@ def _apply(trace: Any, index: int, blocker: Any) -> list[str]:
 
 
 def hazard_pairs(trace: Any, feeds: dict[str, np.ndarray]) -> list[str]:
-    """The hazards are those that trying every pair finds."""
     found = kvviz.hazards(trace)
     if any(not hazard.sentence for hazard in found):
         return ["a hazard says nothing"]
@@ -98,12 +90,10 @@ def hazard_pairs(trace: Any, feeds: dict[str, np.ndarray]) -> list[str]:
 
 
 def file(trace: Any, pictures: bool) -> list[str]:
-    """A trace that went through a file says the same, whoever reads it."""
     return [f"from a file: {line}" for line in told.differences(trace, told.loaded(trace), pictures)]
 
 
 def values(trace: Any, wanted: dict[str, Any], r: Random, close: Any) -> list[str]:
-    """Values of the past are those that the judge computes."""
     wrong = []
     main = [step for step in trace.steps if not step.frame]
     for step in r.sample(main, min(3, len(main))):

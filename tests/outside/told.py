@@ -24,7 +24,6 @@ QUERIES = ("missed sort:-missed", "copied>0", "why:NO_CAPACITY", "B3", "live>=1k
 
 
 def loaded(trace: Any) -> Any:
-    """The trace after a file."""
     place = io.BytesIO()
     trace.save(place)
     place.seek(0)

@@ -1,18 +1,27 @@
-"""Files that say the same thing in several places: versions, dependencies, commands; and links between them."""
+"""Files that say the same thing in several places: versions, dependencies, commands, links; and the site's code, which
+runs and prints what its pages say."""
 
 from __future__ import annotations
 
 import ast
+import io
 import re
+import shlex
+import shutil
+from contextlib import redirect_stdout
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import nbformat
 import pytest
 import yaml
 
+import kvviz
+from kvviz.cli.options import parser
 from kvviz.version import VERSION
+from tests.graph.build import MODELS
 
 ROOT = Path(__file__).resolve().parents[2]
 GITHUB = ROOT / ".github"
@@ -102,3 +111,91 @@ def test_the_lessons_can_become_pages_of_the_site(tmp_path: Path, monkeypatch: p
     pages = {f"lessons/{path.stem}" for path in (tmp_path / "sources" / "lessons").iterdir() if path.suffix != ".html"}
     listed = set(re.findall(r"lessons/\w+(?=>?$)", (SITE / "index.md").read_text("utf-8"), re.M))
     assert listed == pages > {f"lessons/{path.stem}" for path in (ROOT / "notebooks").glob("*.ipynb")}
+
+
+PAGES = sorted(path for path in SITE.rglob("*.md") if path.name != "README.md")
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
+
+
+def blocks(page: Path) -> list[tuple[str, str]]:
+    return BLOCK.findall(page.read_text("utf-8"))
+
+
+def with_code(language: str) -> list[Path]:
+    return [page for page in PAGES if any(kind == language for kind, _ in blocks(page))]
+
+
+def named(page: Path) -> str:
+    return page.relative_to(SITE).with_suffix("").as_posix()
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """What the pages name: a decoder whose caches grow by Concat, a folder of models, a recording, a program."""
+    shutil.copy(MODELS / "o01_optimum_llama" / "model.onnx", tmp_path)
+    for name in ("o01_optimum_llama", "o05_dynamo_llama_op23"):
+        shutil.copytree(MODELS / name, tmp_path / "models" / name)
+    shutil.copy(MODELS / "llama_cpp" / "smollm2_fa_off.jsonl.gz", tmp_path / "decode.jsonl.gz")
+    shutil.copy(MODELS / "ttnn" / "gelu.mlir", tmp_path / "program.mlir")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path
+
+
+def printed(code: str, names: dict[str, Any]) -> str:
+    out = io.StringIO()
+    with redirect_stdout(out):
+        exec(code, names)
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("page", with_code("python"), ids=named)
+def test_python_blocks_run_and_print_what_follows_them(page: Path, folder: Path) -> None:
+    names: dict[str, Any] = {"__name__": "page"}
+    out = ""
+    for kind, text in blocks(page):
+        if kind == "python":
+            out = printed(text, names)
+        elif kind == "text":
+            assert text == out
+
+
+@pytest.mark.parametrize("page", with_code("sh"), ids=named)
+def test_commands_have_the_options_that_are_shown(page: Path) -> None:
+    lines = [line.split(" #")[0] for kind, text in blocks(page) if kind == "sh" for line in text.splitlines()]
+    commands = [line for line in lines if line.startswith("kvviz ")]
+    for line in commands:
+        parser().parse_args(shlex.split(line)[1:])
+
+
+@pytest.fixture
+def tools(monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Any]:
+    monkeypatch.syspath_prepend(SITE)
+    return import_module("reference"), import_module("build")
+
+
+def test_the_reference_has_every_public_name(tools: tuple[Any, Any]) -> None:
+    reference, _ = tools
+    modules = {f"kvviz.{name}" for name in kvviz.__all__ if isinstance(getattr(kvviz, name), ModuleType)}
+    assert modules <= reference.MODULES.keys()
+    listed = [name for module in reference.MODULES for name in reference.names(module)]
+    assert set(kvviz.__all__) <= {*listed, *(name.split(".")[1] for name in modules)}
+    # and every name that it lists is there
+    records = [(module, name) for module, names in reference.RECORDS.values() for name in names]
+    for module, name in [(m, name) for m in reference.MODULES for name in reference.names(m)] + records:
+        assert reference.entry(module, name).startswith(".. ")
+
+
+def test_a_broken_link_and_what_comes_from_the_network_are_found(tools: tuple[Any, Any], tmp_path: Path) -> None:
+    _, build = tools
+    (tmp_path / "other.html").write_text('<h1 id="there">x</h1>')
+    good = '<a href="other.html#there">a</a><a href="https://example.invalid/">b</a><img src="data:image/png;base64,">'
+    (tmp_path / "index.html").write_text(good)
+    assert build.check(tmp_path) == []
+    (tmp_path / "index.html").write_text(
+        '<a href="gone.html">a</a><a href="other.html#gone">b</a><script src="https://example.invalid/x.js"></script>'
+    )
+    (tmp_path / "x.css").write_text("@import url(https://example.invalid/font.css)")
+    wrong = " ".join(build.check(tmp_path))
+    for part in ("gone.html, which is not there", "other.html#gone, and", "loads https://", "x.css loads from the net"):
+        assert part in wrong
