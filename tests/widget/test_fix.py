@@ -1,7 +1,5 @@
 """Diagnosis and fixes in the debugger, without a browser: what the page asks for, and what it is told."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -67,9 +65,7 @@ def test_a_fix_of_a_run_that_goes_on_is_compared_over_the_runs_that_both_have_fi
     told = debugger.lanes[1]
     before, fixed = told["figures"]
     assert len(story.runs) == 3 and len(after.runs) == 4
-    assert [before["copied"], before["allocated"]] == [story.bytes_copied, story.bytes_allocated]
-    assert before["peak"] == story.peak_bytes
-    assert before["steps"] == fixed["steps"] == len(story.steps)
+    assert before["copied"] == story.bytes_copied and before["steps"] == fixed["steps"] == len(story.steps)
     assert fixed["copied"] == sum(run.bytes_copied for run in after.runs[:3])
     assert fixed["copied"] < before["copied"] < first.bytes_copied
     assert told["note"] == "figures of the 3 runs that both have finished"
@@ -94,17 +90,12 @@ def test_the_cure_of_a_finding_is_applied_at_the_step_of_it_that_is_shown(debugg
         debugger.close_lane()
 
 
-def test_a_trace_from_a_file_tells_its_fixes_but_cannot_apply_them_and_a_step_may_have_none(
-    story: kvviz.Trace, tmp_path: Path
-) -> None:
+def test_a_trace_from_a_file_tells_its_fixes_but_cannot_apply_them(story: kvviz.Trace, tmp_path: Path) -> None:
     story.save(tmp_path / "trace")
     debugger = Debugger(kvviz.Trace.load(tmp_path / "trace"))
     missed, blocker = with_fix(debugger.trace)
     (answer,) = ask(debugger, do="fix", step=missed.step, blocker=blocker)
     assert answer["error"].count("\n") == 0
-    for step in (0, 10**6, -1):
-        (answer,) = ask(Debugger(story), do="fix", step=step, blocker=0)
-        assert "there is no fix" in answer["error"]
     assert len(debugger.lanes) == 1 and debugger.fixed is None
 
 
