@@ -4,8 +4,6 @@
 that they belong to and the tables of codes. Drawings are left out: they depend on the Graphviz that is installed.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import random

@@ -4,8 +4,6 @@
 the traces whose payloads lie in ``assets/widget/test/golden``.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import random

@@ -1,7 +1,5 @@
 """Sketches for the tests of layout, and what must hold of every drawing."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 
@@ -12,12 +10,15 @@ from kvviz.graph.blocks import blocks
 from kvviz.view.drawing.block_layout import Drawing
 from kvviz.view.drawing.sketch import Sketch, sketch
 
-# A stand-in for the `dot` program: real Graphviz behind the same command line.
+# A stand-in for the `dot` program: real Graphviz behind the same command line, one graph after the other.
 FAKE_DOT = """#!{python}
-import re, sys, pygraphviz
+import re, sys, warnings
+warnings.simplefilter("ignore")
+import pygraphviz
+form = next(word[2:] for word in sys.argv if word.startswith("-T"))
 for source in re.split(r"(?=^digraph )", sys.stdin.read(), flags=re.M):
-    if source.strip():
-        sys.stdout.write(pygraphviz.AGraph(string=source).draw(path=None, prog="dot", format="plain").decode())
+    if source.startswith("digraph "):
+        sys.stdout.buffer.write(pygraphviz.AGraph(string=source).draw(path=None, prog="dot", format=form))
 """
 
 

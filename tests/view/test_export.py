@@ -1,7 +1,5 @@
 """Files that leave the notebook: one HTML page that needs nothing, and a trace for Perfetto."""
 
-from __future__ import annotations
-
 import json
 import lzma
 import re
@@ -131,7 +129,6 @@ def test_perfetto_reads_one_slice_for_every_op_in_order(trace: Trace, tmp_path: 
     assert [e["ts"] + e["dur"] - 1 for e in ops] == list(range(len(trace.steps)))
     live = [e["args"]["bytes"] for e in events if e["ph"] == "C" and e["name"] == "live bytes"]
     assert live == [step.live_bytes for step in trace.steps]
-    # slices of one track never overlap
     tracks: dict[int, int] = {}
     for event in sorted((e for e in events if e["ph"] == "X"), key=lambda e: e["ts"]):
         assert event["dur"] >= 1

@@ -1,8 +1,5 @@
 """Graphs and traces as Digraphs of the package graphviz: what is drawn, how it is dressed, and that dot takes it."""
 
-from __future__ import annotations
-
-import sys
 from pathlib import Path
 
 import graphviz
@@ -14,16 +11,7 @@ from kvviz.debugger.state import node_states
 from kvviz.errors import InputError
 from kvviz.report.palette import STATES
 from tests.graph.build import MODELS
-from tests.view.sketches import program
-
-# A dot program that is pygraphviz, as far as the package graphviz asks for it.
-DOT = f"""#!{sys.executable}
-import sys, warnings
-warnings.simplefilter("ignore")
-import pygraphviz
-format = next(word[2:] for word in sys.argv if word.startswith("-T"))
-sys.stdout.buffer.write(pygraphviz.AGraph(string=sys.stdin.read()).draw(path=None, prog="dot", format=format))
-"""
+from tests.view.sketches import FAKE_DOT, program
 
 
 @pytest.fixture(scope="module")
@@ -142,7 +130,7 @@ def test_it_renders_where_dot_is_and_shows_its_text_where_it_is_not(
     drawing = story.to_graphviz(80)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert "install Graphviz" in drawing._repr_mimebundle_()["text/plain"]
-    program(tmp_path, DOT)
+    program(tmp_path, FAKE_DOT)
     svg = drawing._repr_mimebundle_()["image/svg+xml"]
     assert "<svg" in svg and "Attention" in svg and "could not run in place" in svg
     assert story.graph.to_graphviz().pipe(format="svg").startswith(b"<?xml")

@@ -1,7 +1,5 @@
 """Markdown of a step: what it says is what the trace says, GitHub's tables hold, and what it tells to run gives it."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 

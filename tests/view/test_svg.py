@@ -1,7 +1,5 @@
 """The still picture: right states, harmless names, small."""
 
-from __future__ import annotations
-
 import base64
 import io
 import xml.etree.ElementTree as ET

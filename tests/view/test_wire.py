@@ -1,7 +1,5 @@
 """The payload tells what the trace tells, and nothing of it depends on the clock or the order of a dict."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from collections.abc import Callable
