@@ -38,9 +38,6 @@ def traces() -> dict[str, kvviz.Trace]:
     return {name: TRACES[name]() for name in NAMES}
 
 
-# -- the plain loop: records of steps, and nothing of the query package -----------------------------------------------
-
-
 def iteration(step: Step, trace: kvviz.Trace) -> int | None:
     frame = trace.frames[step.frame_id]
     while frame.iteration is None and frame.parent is not None:

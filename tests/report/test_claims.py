@@ -38,7 +38,6 @@ def test_nothing_is_said_of_what_other_steps_do_with_the_fix(text: str, inputs: 
     fixes = {fix.changes: fix for _, _, fix in offered(trace)}
     assert fixes
     for told in claims(trace):
-        # then: no sum that the change is said to leave
         assert "→ 0 B" not in told and "peak −" not in told and "peak +" not in told
     assert all("at this step" in fix.sentence for fix in fixes.values())
     data = explain(trace).to_dict()

@@ -67,7 +67,6 @@ def test_the_groups_of_the_peak_say_whose_bytes_they_are() -> None:
     assert groups["x"] == "inputs" and groups["present_key"] == "cache" and groups["row"] == "weights"
     assert groups["past_key"] == "cache" and groups["a"] == "views"
     assert "activations" in groups.values()
-    # and a storage past its last use is marked as such
     text = """g (float[8, 3] x) => (float[8, 3] a, float[64, 3] z) <int64[2] to = {8, 3}, int64[2] times = {8, 1}> {
         a = Exp(x) b = Neg(x) c = Exp(b) z = Tile(c, times) }"""
     report = explain(kvviz.run(graph_of(text), {"x": numbers(8, 3)}))

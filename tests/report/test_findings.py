@@ -94,7 +94,6 @@ def test_nothing_to_gain_is_said_as_plainly() -> None:
     graph = kvviz.load(model([node("Relu", "x", "y")], ["x float 64"], ["y float 64"]))
     free, bound = (kvviz.run(graph, {"x": np.ones(64, np.float32)}, donate=donate) for donate in (["x"], []))
     assert by_kind(free)["nothing"].title == "nothing to gain: every op that could run in place did"
-    # and where it may not, the change that lets it
     assert "nothing" not in by_kind(bound)
     assert by_kind(bound)["miss"].change == "donate x (saves 256 B at this step)"
     after = by_kind(bound)["miss"].fix

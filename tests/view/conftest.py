@@ -57,7 +57,6 @@ class Html(HTMLParser):
             self.cells[-1] += data
 
     def of(self, name: str) -> list[str]:
-        """Texts of the elements of a tag."""
         return [text for tag, _, text in self.texts if tag == name]
 
     def by_id(self, name: str) -> str:
@@ -125,7 +124,6 @@ def hostile() -> kvviz.Trace:
 
 @pytest.fixture(scope="session")
 def halfway() -> kvviz.Trace:
-    """A decode that was stopped in the middle of its second run and can go on."""
     return stopped_halfway()
 
 
@@ -138,5 +136,4 @@ def no_figures() -> Iterator[None]:
 
 @pytest.fixture(params=["decoded", "copying", "sparse", "branching", "looping", "hostile", "halfway"])
 def trace(request: pytest.FixtureRequest) -> Any:
-    """Each of the traces in turn."""
     return request.getfixturevalue(request.param)

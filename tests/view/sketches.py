@@ -23,7 +23,6 @@ for source in re.split(r"(?=^digraph )", sys.stdin.read(), flags=re.M):
 
 
 def program(folder: Path, text: str, name: str = "dot") -> Path:
-    """An executable file."""
     path = folder / name
     path.write_text(text.format(python=sys.executable), "utf-8")
     path.chmod(0o755)
@@ -31,7 +30,6 @@ def program(folder: Path, text: str, name: str = "dot") -> Path:
 
 
 def sketches_of(trace: kvviz.Trace) -> list[Sketch]:
-    """All blocks of all graphs of a trace."""
     graphs = {id(frame.graph): frame for frame in trace.frames}.values()
     return [sketch(f.graph, block.nodes) for f in graphs for block in blocks(f.graph, f.order)]
 

@@ -74,7 +74,6 @@ def test_what_changed_in_another_payload_is_refused_and_a_header_that_loses_an_e
 
 
 def test_a_step_at_the_live_edge_sends_what_changed_and_not_all_again() -> None:
-    # given a decode that is recorded but for its last token
     debugger = kvviz.debug(graph_of("storyteller/concat"), prompt=[1, 5, 9, 4], max_new_tokens=6)
     debugger.cursor = len(debugger.trace.steps) - 1
     whole = len(debugger.payload)

@@ -49,20 +49,14 @@ def unpacked(text: str) -> bytes:
     return bytes(found[: len(text) * 13 // 16])
 
 
-def texts(page: Html) -> dict[str, str]:
-    """The page's scripts and its style sheet by name."""
+def test_the_page_holds_the_whole_trace(trace: Trace, bundle: bytes) -> None:
+    page = Html(to_html(trace))
+    assert unpacked(page.by_id("kvviz-payload")) == payload(trace)
     packed = unpacked(page.by_id("kvviz-modules"))
     form = [{"id": lzma.FILTER_LZMA1, "lc": 2, "lp": 0, "pb": 0}]
     raw = lzma.decompress(packed[4:], lzma.FORMAT_RAW, filters=form)
     assert len(raw) == int.from_bytes(packed[:4], "big")
-    return dict(text.split("\n", 1) for text in raw.decode().split("\0"))
-
-
-def test_the_page_holds_the_whole_trace(trace: Trace, bundle: bytes) -> None:
-    page = Html(to_html(trace))
-    assert unpacked(page.by_id("kvviz-payload")) == payload(trace)
-    parts = texts(page)
-    assert parts["kvviz"].encode() == bundle
+    assert dict(text.split("\n", 1) for text in raw.decode().split("\0"))["kvviz"].encode() == bundle
 
 
 @pytest.mark.usefixtures("bundle")

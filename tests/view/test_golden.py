@@ -18,19 +18,16 @@ Traces = dict[str, Callable[[], kvviz.Trace]]
 
 @pytest.fixture(scope="module")
 def traces() -> Traces:
-    """The traces of the golden files, each made once."""
     return {name: cache(make) for name, make in TRACES.items()}
 
 
 @pytest.fixture(scope="module")
 def today(traces: Traces) -> dict[str, Any]:
-    """What would be written now, by name of the file."""
     return dict(files(traces))
 
 
 @pytest.fixture(scope="module")
 def asked(traces: Traces) -> dict[str, Any]:
-    """What is read of all queries, and found in all traces."""
     return cases(traces)
 
 

@@ -35,7 +35,6 @@ def nodes(drawing: graphviz.Digraph) -> dict[str, Looks]:
 
 
 def boxes(drawing: graphviz.Digraph) -> dict[str, Looks]:
-    """The boxes of ops by their id."""
     return {name: looks for name, looks in nodes(drawing).items() if name[0] == "n"}
 
 
@@ -62,7 +61,6 @@ def test_layers_that_are_alike_are_drawn_once(story: kvviz.Trace) -> None:
     assert len(whole) == len(story.graph.nodes)
     attention = [look["label"] for look in folded.values() if look["label"].startswith("Attention")]
     assert len(attention) == 1 and attention[0].endswith("× 3 layers")
-    # every node is in one box
     told = [look["label"].rpartition("× ")[2].split(" ")[0] for look in folded.values()]
     assert sum(int(times) if times.isdigit() else 1 for times in told) == len(whole)
     ends = [looks["label"] for name, looks in nodes(story.graph.to_graphviz()).items() if name[0] in "io"]
@@ -82,7 +80,6 @@ def test_a_box_has_fill_border_and_letter_of_its_state_as_of_the_step(llama: kvv
                 wanted.border == "dotted",
             )
             assert (look["peripheries"] == "2") is (wanted.border == "double")
-        # the legend has the signs that occur
         text = llama.to_graphviz(step, fold=False).source
         assert {name for name in STATES if f"legend_{name}" in text} == set(states) - {"waiting", "done"}
 

@@ -178,9 +178,6 @@ def test_a_trace_without_declared_accesses_has_its_pairs_when_they_are_wanted() 
     assert decode(debugger.payload)[0]["hazards"]["total"] >= len(found)
 
 
-# -- the picture ------------------------------------------------------------------------------------------------------
-
-
 def test_the_picture_is_one_document_that_needs_nothing() -> None:
     trace = decoded(1)
     for hazard in kvviz.hazards(trace):
@@ -203,7 +200,6 @@ def test_names_of_any_kind_stay_text() -> None:
     root = ElementTree.fromstring(svg)
     assert "<script" not in svg and 'k"]}</text>' in "".join(root.itertext())
     assert "<script>alert(1)" not in graph.trace.to_html()
-    # and long ones are cut to their places
     graph = columns_of_a_transposed_cache("blk.0." * 60)
     (hazard,) = kvviz.hazards(graph, level="range")
     root = ElementTree.fromstring(hidden_pair_svg(graph, hazard))

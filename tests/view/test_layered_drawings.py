@@ -48,7 +48,6 @@ def test_it_is_about_as_good_as_graphviz(name: str) -> None:
     theirs = _with_graphviz(sketches, 60)
     ours = {sketch: _with_layers(sketch) for sketch in sketches}
     assert theirs.keys() == ours.keys()
-    # as few rows, for each block
     assert [ours[s].h for s in sketches] == [theirs[s].h for s in sketches]
     # and over all blocks hardly more crossings, bends and width
     assert sum(map(crossings, ours.values())) <= sum(map(crossings, theirs.values())) + 3
@@ -80,7 +79,6 @@ def test_rows_are_such_that_no_single_box_can_move_to_shorten_the_lines(sketch: 
 def test_a_taut_line_stays_in_its_gates_and_is_the_shortest(
     first: float, gates: list[tuple[float, float]], last: float
 ) -> None:
-    # given gates one below the other
     stops = [(10.0 * (i + 1), low, low + wide) for i, (low, wide) in enumerate(gates)]
     start, end = (first, 0.0), (last, 10.0 * (len(gates) + 1))
     line = taut(start, stops, end)

@@ -45,7 +45,6 @@ def texts_of(figure: Any) -> Iterator[tuple[str, Any]]:
 
 
 def check_texts(figure: Any) -> None:
-    """No text lies over another, and all are inside the figure."""
     boxes = list(texts_of(figure))
     wide, high = figure.get_size_inches() * figure.dpi
     hits = [(a, b) for (a, x), (b, y) in combinations(boxes, 2) if x.padded(-1).overlaps(y.padded(-1))]
@@ -147,8 +146,6 @@ def test_units_keep_numbers_short(nbytes: float, unit: str) -> None:
     assert unit_of(nbytes)[0] == unit
 
 
-# -- several traces on one Axes ---------------------------------------------------------------------------------------
-
 SEVERAL = [plots.memory, plots.cache, plots.copies]
 
 
@@ -176,7 +173,6 @@ def closed_form(trace: Trace) -> list[float]:
 
 
 def curve(ax: Any, name: str) -> np.ndarray:
-    """Numbers of the line that stands for a trace."""
     colour, marker = handles_of(ax)[name]
     (line,) = [one for one in ax.get_lines() if one.get_color() == colour and one.get_marker() == marker]
     return np.asarray(line.get_ydata()) * unit_of_axis(ax)
@@ -264,9 +260,6 @@ def test_of_runs_without_steps_the_memory_chart_draws_no_marks(sparse: Trace) ->
     marks = [line for line in lines if len(line.get_xdata()) == 2]
     assert [line.get_xdata()[0] for line in marks] == [run.first for run in kept]
     assert "in the 9 runs whose steps were kept" in ax.get_title(loc="left").replace("\n", " ")
-
-
-# -- rows of one cache ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ["concat", "scatter_nd", "circular"])

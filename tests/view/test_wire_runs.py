@@ -30,7 +30,6 @@ def runs_of(sizes: list[int]) -> list[Any]:
 
 @pytest.fixture(scope="module")
 def long() -> kvviz.Trace:
-    """512 runs of 554 steps each."""
     return kvviz.decode(model_of("storyteller/concat"), [1, 5, 9, 12], max_new_tokens=512, progress=False)
 
 

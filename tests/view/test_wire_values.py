@@ -33,7 +33,6 @@ def test_all_columns_are_told_as_they_are(trace: kvviz.Trace) -> None:
         assert np.frombuffer(have, dtype).reshape(-1, width).tobytes() == want.tobytes(), name
     assert head["about"] == trace.values.about() and head["budget"] == 10_000_000
     assert head["codes"] | {"bins": BINS, "nan": NAN, "shades": SHADES} == head["codes"]
-    # and a trace that was loaded is told in the same bytes
     assert values_payload(loaded(trace)) == values_payload(trace)
 
 

@@ -12,8 +12,6 @@ JUNK = [None, True, -7, 99, 10**30, float("nan"), "x", [], [None], {}, {"kind": 
 
 
 class Heard:
-    """A debugger, and what it sends to the page."""
-
     def __init__(self) -> None:
         self.page: Any = kvviz.debug(GRAPH, prompt=[1, 2, 3], max_new_tokens=2)
         self.sent: list[dict[str, Any]] = []

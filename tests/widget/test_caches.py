@@ -38,7 +38,6 @@ def test_a_page_has_the_rows_of_its_caches_and_they_are_sent_again_when_a_run_en
     before = debugger.cache_data
     assert before == cache_payload(debugger.trace)
     assert {"modules", "cache_data"} <= set(debugger.get_state()), "a saved notebook has them"
-    # when it goes on, but the run does not end
     debugger.goto(len(debugger.trace.steps) + 3)
     assert debugger.cache_data == before
     debugger.goto(len(debugger.trace.steps) + 450)

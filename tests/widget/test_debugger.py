@@ -27,7 +27,6 @@ def small() -> Any:
 
 @pytest.fixture
 def paused() -> Debugger:
-    """A debugger before the first op of a run."""
     return kvviz.debug(small(), {"x": np.arange(4, dtype=np.float32)})
 
 
@@ -37,7 +36,6 @@ def story() -> kvviz.Trace:
 
 
 def test_a_run_opens_before_its_first_op_and_the_page_steps_and_chooses(paused: Debugger) -> None:
-    # given the frontier, with what each op would allocate and free
     header, _ = decode(paused.payload)
     told = {header["graphs"][0]["nodes"][e["node"]][0]: e for e in header["live"]["frontier"]}
     assert paused.cursor == -1
@@ -90,10 +88,8 @@ def test_breakpoints_of_the_page_stop_the_run_and_those_that_cannot_be_used_say_
         {"kind": "op", "value": "Relu", "enabled": False},
         {"kind": "condition", "value": "step.op_type == 'Neg'", "enabled": True, "error": "not any more"},
     ]
-    # when the page sends them, and asks to run on
     paused.set_state({"breakpoints": sent})
     ask(paused, do="continue")
-    # then each has its error where it stands, and the good one stops
     errors = [entry.get("error", "") for entry in paused.breakpoints]
     assert "is not understood; write it as a query" in errors[0]
     assert "there is no decision ['maybe']" in errors[1]
@@ -117,14 +113,12 @@ def test_a_decode_is_opened_with_every_option_that_a_decode_takes() -> None:
     names = ["input_ids", "attention_mask"]
     options: dict[str, Any] = {"growth": "after", "donate": names, "kv_capacity": 4}
     whole = kvviz.decode(graph, [7, 70, 21], 6, progress=False, **options)
-    # when all but the last run are recorded, with the steps of one of them
     debugger = kvviz.debug(graph, prompt=[7, 70, 21], max_new_tokens=6, detail={2}, **options)
     trace = debugger.trace
     assert [run.index for run in trace.runs if run.last > run.first] == [0, 2]
     assert [run.bytes_moved_outside for run in trace.runs[:4]] == [run.bytes_moved_outside for run in whole.runs[:4]]
     assert sum(run.bytes_moved_outside for run in trace.runs) > 0
     assert {bound.how for bound in trace.frames[0].bindings if bound.name in names} == {"donated"}
-    # and the run that is stepped through live stays
     debugger.resume()
     assert trace.tokens == whole.tokens
     assert [run.index for run in trace.runs if run.last > run.first] == [0, 2, 5]
@@ -180,7 +174,6 @@ def test_a_debugger_and_its_file_open_where_they_are_asked_to() -> None:
         debugger.cursor = step
         state = debugger.to_html().split('id="kvviz-state">', 1)[1].split("</script>", 1)[0]
         assert json.loads(state)["cursor"] == step
-    # with the finding and the table that are shown
     debugger.place = {"finding": [0, 1], "list": "caches"}
     assert '"place": {"finding": [0, 1], "list": "caches"}' in debugger.to_html()
     # as bytes, where the page asks the kernel for it

@@ -54,7 +54,6 @@ def test_a_fork_is_a_lane_at_the_same_op(debugger: Debugger, tmp_path: Path) -> 
     assert place(debugger.trace, debugger.cursor) == place(first, 40)
     assert (debugger.lane, debugger.main) == (1, 1)
     assert list(debugger.traces.values()) == [first, debugger.trace]
-    # and the page has both recordings, the shown one as its own
     assert steps_of(debugger.payload) == len(debugger.trace.steps)
     assert {name: steps_of(raw) for name, raw in unpack_lanes(debugger.branches).items()} == {"0": len(first.steps)}
     told = debugger.lanes[1]
@@ -125,7 +124,6 @@ def test_another_op_of_a_recorded_step_runs_in_a_lane(debugger: Debugger) -> Non
     assert [place(debugger.trace, i) for i in range(44)] == [place(first, i) for i in range(44)]
     assert debugger.lanes[1]["step"] == 44 and debugger.lanes[1]["label"].endswith("at step 44")
     assert debugger.lanes[1]["first"]["step"] == 44
-    # and choosing what ran anyway is only a step
     debugger.lane, debugger.cursor = 0, 43
     debugger.choose(first.steps[44].node)
     assert (debugger.lane, debugger.cursor) == (0, 44)
@@ -170,7 +168,6 @@ def test_a_lane_that_left_at_the_live_edge_goes_on_from_its_own_and_there_are_ei
 
 
 def test_a_fork_of_a_decode_that_goes_on_comes_as_far_as_it_has_come(story: tuple[kvviz.Trace, kvviz.Trace]) -> None:
-    # given a debugger that leaves the last token to be run live
     debugger = kvviz.debug(story[0].graph, prompt=PROMPT, max_new_tokens=3)
     whole = kvviz.decode(story[0].graph, PROMPT, 2, policy="rten")
     after = debugger.fork(policy="rten")

@@ -54,7 +54,6 @@ def test_the_page_is_told_every_event_of_the_planning(graph: Graph, policy: str)
     ready, at = columns["ready.node"], columns["event.ready"]
     told = [[nodes[node][0] for node in ready[at[i] : at[i + 1]]] for i in range(len(events))]
     assert told == [[node.name for node in event.ready] for event in events]
-    # and the picks are the order in which the schedule runs the ops
     outputs = tuple(value.name for value in graph.outputs)
     schedule = NAMED[policy].schedule if policy == "ideal" else named(policy)
     wanted = schedule(graph, needed(graph, outputs), outputs)
