@@ -3,7 +3,6 @@
 import operator
 import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,10 +17,10 @@ from kvviz.query.found_steps import test_for as asked_of_each
 from kvviz.query.query_reader import read_query
 from kvviz.trace.records import Step
 from tests.ggml.seed_graphs import kv
+from tests.test_models import graph_of
 from tests.view.golden import TRACES
 from tests.view.query_cases import FOR_ALL
 
-MODELS = Path(__file__).resolve().parents[2] / "assets" / "models"
 SIGNS: dict[str, Callable[[Any, Any], bool]] = {
     ":": operator.eq,
     "=": operator.eq,
@@ -37,9 +36,6 @@ NAMES = ("growing", "appended", "bodies", "voice", "quantized", "device")
 @pytest.fixture(scope="module")
 def traces() -> dict[str, kvviz.Trace]:
     return {name: TRACES[name]() for name in NAMES}
-
-
-# -- the plain loop: records of steps, and nothing of the query package -----------------------------------------------
 
 
 def iteration(step: Step, trace: kvviz.Trace) -> int | None:
@@ -239,8 +235,7 @@ def test_steps_that_are_asked_in_groups_answer_as_each_of_them_does(traces: dict
 
 def test_words_of_a_story_and_labels_of_runs_are_found() -> None:
     words = [f"w{i}" for i in range(200)]
-    graph = kvviz.load(MODELS / "storyteller" / "attention_23" / "model.onnx")
-    trace = kvviz.decode(graph, [1, 5, 9], 3, tokenizer=words, progress=False)
+    trace = kvviz.decode(graph_of("storyteller/attention_23"), [1, 5, 9], 3, tokenizer=words, progress=False)
     run = trace.runs[1]
     wanted = list(range(run.first, run.last))
     for text in (f'word:"{run.text.strip()}"', "decode 1", "decode step 1", "run:1", 'run:"decode 1"', "token 1"):
@@ -288,7 +283,7 @@ def test_steps_of_hidden_pairs_are_found_by_kind_and_by_what_the_order_does_to_t
 
 
 def test_what_is_found_says_which_runs_could_not_be_searched_and_how_to_record_them() -> None:
-    graph = kvviz.load(MODELS / "storyteller" / "gqa" / "model.onnx")
+    graph = graph_of("storyteller/gqa")
     some = kvviz.decode(graph, [1, 5, 9], 6, detail=[0, 5], progress=False)
     whole = kvviz.decode(graph, [1, 5, 9], 6, progress=False)
     offer = "runs 1..4 kept no steps and could not be searched; to keep them, decode again with detail=range(1, 5)"

@@ -1,7 +1,5 @@
 """What is claimed of a fix that was not tried: what its own step saves, and nothing about the rest of the run."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
@@ -36,12 +34,10 @@ def claims(trace: Trace) -> list[str]:
     (RIVALS, {"past": numbers(1, 4, 512), "new": numbers(1, 1, 512), "more": numbers(1, 2, 512)}),
 ], ids=["sum and difference", "two appends"])  # fmt: skip
 def test_nothing_is_said_of_what_other_steps_do_with_the_fix(text: str, inputs: dict[str, Any]) -> None:
-    # given
     trace = kvviz.run(graph_of(text), inputs)
     fixes = {fix.changes: fix for _, _, fix in offered(trace)}
     assert fixes
     for told in claims(trace):
-        # then: no sum that the change is said to leave
         assert "→ 0 B" not in told and "peak −" not in told and "peak +" not in told
     assert all("at this step" in fix.sentence for fix in fixes.values())
     data = explain(trace).to_dict()

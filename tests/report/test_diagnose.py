@@ -1,7 +1,5 @@
 """The report as a whole: that its numbers add up, what the peak is made of, and what it says about caches."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +15,7 @@ from tests.engine.graphs import graph_of, numbers
 from tests.explain.test_fixes import DECODERS, POLICIES, decoded
 from tests.explain.test_summary import adds_up
 from tests.graph.build import MODELS, file_id
+from tests.test_models import graph_of as model_of
 
 MERGED = MODELS / "storyteller" / "merged_if" / "model.onnx"
 
@@ -68,7 +67,6 @@ def test_the_groups_of_the_peak_say_whose_bytes_they_are() -> None:
     assert groups["x"] == "inputs" and groups["present_key"] == "cache" and groups["row"] == "weights"
     assert groups["past_key"] == "cache" and groups["a"] == "views"
     assert "activations" in groups.values()
-    # and a storage past its last use is marked as such
     text = """g (float[8, 3] x) => (float[8, 3] a, float[64, 3] z) <int64[2] to = {8, 3}, int64[2] times = {8, 1}> {
         a = Exp(x) b = Neg(x) c = Exp(b) z = Tile(c, times) }"""
     report = explain(kvviz.run(graph_of(text), {"x": numbers(8, 3)}))
@@ -94,7 +92,7 @@ def test_a_reserved_block_that_the_first_branch_throws_away_is_reported_and_the_
 
 
 def test_caches_with_room_leave_nothing_to_say() -> None:
-    graph = kvviz.load(MODELS / "storyteller" / "concat" / "model.onnx")
+    graph = model_of("storyteller/concat")
     assert explain(kvviz.decode(graph, [1, 5, 9], 5, kv_capacity=64, progress=False)).caches == ()
     (copied,) = explain(kvviz.decode(graph, [1, 5, 9], 5, progress=False)).caches
     assert copied.fix is not None and copied.fix.label == "kv_capacity=7"
@@ -109,10 +107,8 @@ def test_rows_that_went_through_a_transpose_are_counted_from_a_file_as_before(
     graph = graph_of(f"""g (float[2, 2, past] x) => (float[2, 2, more] y, float[2, 2, most] z)
         <float[2, 2, 1] w = {{1, 2, 3, 4}}> {{
         a = Concat <axis = -1> (x, w) y = Transpose <perm = [{perm}]> (a) z = Concat <axis = 2> (y, w) }}""")
-    # when
     trace = kvviz.run(graph, {"x": np.zeros((2, 2, 3), np.float32)})
     trace.save(tmp_path / "trace")
-    # then
     for told in (trace, Trace.load(tmp_path / "trace")):
         (found,) = explain(told).caches
         assert found.kind == "copied" and f"{copied} of past rows were copied" in str(found)

@@ -1,7 +1,5 @@
 """Findings: their figures are those of the trace, and what a change is said to save is what those steps then save."""
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import Any
 
@@ -37,17 +35,14 @@ def past_copied(trace: kvviz.Trace) -> int:
 @pytest.mark.parametrize("policy", ["ideal", "never"])
 @pytest.mark.parametrize("name", DECODERS)
 def test_the_change_for_copied_pasts_saves_what_it_is_said_to_at_those_steps(name: str, policy: str) -> None:
-    # given
     trace = decoded(name, policy)
     found = by_kind(trace).get("copied")
-    # when there is a past that is copied, and a change
     if found is None:
         assert past_copied(trace) == 0
         return
     assert found.bytes == past_copied(trace) <= trace.bytes_copied
     assert found.cure is not None and found.cure.saves is not None and found.cure.left is None
     after = found.cure.fix.apply()
-    # then
     assert past_copied(after) == 0
     saved, times = found.cure.saves
     pairs = [
@@ -60,11 +55,9 @@ def test_the_change_for_copied_pasts_saves_what_it_is_said_to_at_those_steps(nam
 
 @pytest.mark.parametrize("name", DECODERS)
 def test_every_figure_leads_to_a_step_that_has_it(name: str) -> None:
-    # given
     trace = decoded(name)
     found = kvviz.findings(trace)
     for one in found:
-        # then
         assert one.steps == len(one.at)
         if one.query:
             assert sorted(trace.find(one.query).numbers) == sorted(one.at)
@@ -90,23 +83,17 @@ def test_a_change_that_helps_one_of_two_layers_is_not_said_to_remove_all() -> No
         nodes.append(node("Mul", f"h{layer} n{layer}", f"add{layer}", name=f"/layers.{layer}/Mul"))
     graph = kvviz.load(model(nodes, ["x float 64"], ["add1 float 64"]))
     trace = kvviz.run(graph, {"x": np.ones(64, np.float32)}, donate=["x"])
-    # when
     report = kvviz.explain(trace)
     miss = by_kind(trace)["miss"]
-    # then
     assert str(report.groups[0]) == "Neg × 2 layers: 512 B" and report.groups[0].layers == (0, 1)
     assert miss.title == "Neg cannot overwrite its input: Mul reads it later" and miss.bytes == 512
     assert miss.where == "Neg × 2 layers" and miss.fix is None
 
 
 def test_nothing_to_gain_is_said_as_plainly() -> None:
-    # given an op that runs in place
     graph = kvviz.load(model([node("Relu", "x", "y")], ["x float 64"], ["y float 64"]))
-    # when
     free, bound = (kvviz.run(graph, {"x": np.ones(64, np.float32)}, donate=donate) for donate in (["x"], []))
-    # then
     assert by_kind(free)["nothing"].title == "nothing to gain: every op that could run in place did"
-    # and where it may not, the change that lets it
     assert "nothing" not in by_kind(bound)
     assert by_kind(bound)["miss"].change == "donate x (saves 256 B at this step)"
     after = by_kind(bound)["miss"].fix
@@ -148,14 +135,11 @@ def test_what_endangers_results_comes_before_what_costs_memory_and_calm_findings
 
 
 def test_making_the_list_tries_no_change_where_something_is_to_be_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    # given
     trace = decoded("o01_optimum_llama")
     tried: list[Any] = []
     monkeypatch.setattr(import_module("kvviz.report.findings"), "fix_for", lambda *given: tried.append(given))
     monkeypatch.setattr(import_module("kvviz.report.diagnosis"), "lower_peak", lambda index: tried.append(index))
-    # when
     found = kvviz.findings(trace)
-    # then
     assert [one.title for one in found] and not tried
     assert found[0].fix is None and tried
 

@@ -1,7 +1,5 @@
 """Missed ops by kind: sums are those of the members, and the grouping is the one that names give away."""
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 
@@ -52,9 +50,7 @@ def test_a_model_of_thirty_layers_is_reported_in_at_most_twenty_kinds(tmp_path_f
     folder = tmp_path_factory.mktemp("thirty")
     convert(folder / "model", "concat", write_tiny(folder / "tiny.gguf", Tiny(layers=30)))
     trace = kvviz.decode(kvviz.load(folder / "model" / "model.onnx"), [5, 17, 33, 9], 4, progress=False)
-    # when
     report = kvviz.explain(trace)
-    # then
     assert len(report.missed) > 300 and len(report.groups) <= 20
     worst = report.groups[0]
     assert worst.layers == tuple(range(30)) and str(worst).startswith(f"{worst.op_type} × 30 layers × 4 tokens: ")

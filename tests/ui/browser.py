@@ -3,8 +3,6 @@
 ``python -m tests.ui.browser`` makes sure that there is one: it installs Debian's as root, playwright's own otherwise.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Driving the cache view of a page."""
 
-from __future__ import annotations
-
 import re
 
 from playwright.sync_api import Page, expect
@@ -16,8 +14,6 @@ SLIDE = """(slider, run) => {
 
 
 class CachePage(Shown):
-    """Drive the cache view of one debugger of a page."""
-
     def __init__(self, page: Page, number: int = 0) -> None:
         super().__init__(page, number)
         self.root.scroll_into_view_if_needed()
@@ -41,7 +37,6 @@ class CachePage(Shown):
         )
 
     def point(self, row: int, rows: int, head: int = 0) -> str:
-        """What is told of a cell that is pointed at."""
         wide = self.kv("heat").evaluate("(canvas) => canvas.clientWidth") - LEFT - 2
         top = int(self.kv("heat").get_attribute("data-top") or 0)
         self.kv("heat").hover(position={"x": LEFT + (row + 0.5) / rows * wide, "y": top + (head + 0.5) * PITCH})

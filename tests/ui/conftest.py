@@ -1,7 +1,6 @@
 """Fixtures of the browser tests: one server and one browser for all of them, a page and a kernel for each."""
 
-from __future__ import annotations
-
+import json
 import re
 import shutil
 from collections.abc import Callable, Generator, Iterator
@@ -40,6 +39,14 @@ FREE: list[NotebookPage] = []
 NUMBERS = count()
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """All tests of this folder drive a browser."""
+    for item in items:
+        if item.path.is_relative_to(Path(__file__).parent):
+            item.add_marker(pytest.mark.ui)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """After a failure, leave pictures of the open pages in test-results."""
@@ -75,6 +82,12 @@ def browser() -> Iterator[Browser]:
 def story() -> kvviz.Trace:
     """Four tokens of the storyteller, whose caches have no room."""
     return kvviz.decode(graph_of("storyteller/concat"), [1, 77, 108], 4, progress=False)
+
+
+def in_words(prompt: str, tokens: int, **options: Any) -> kvviz.Trace:
+    """A story of the storyteller in its words."""
+    words = json.loads((ROOT / "assets" / "models" / "storyteller" / "vocab.json").read_text("utf-8"))
+    return kvviz.decode(graph_of("storyteller/concat"), prompt, tokens, tokenizer=words, progress=False, **options)
 
 
 def decoded(name: str) -> kvviz.Trace:

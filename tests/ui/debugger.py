@@ -1,7 +1,5 @@
 """The debugger in a page and the same debugger in the kernel, so that one can be held against the other."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 
@@ -33,13 +31,11 @@ class DebuggerPage(Shown):
 
     @property
     def steps(self) -> int:
-        """How many steps are recorded, as the page says it."""
         shown = re.search(r"of ([\d,]+)", self.kv("step-number").inner_text())
         assert shown
         return int(shown.group(1).replace(",", ""))
 
     def press(self, *keys: str) -> None:
-        """Press keys with the focus on the debugger itself."""
         self.root.focus()
         for key in keys:
             self.notebook.page.keyboard.press(key)

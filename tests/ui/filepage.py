@@ -1,11 +1,16 @@
 """A debugger in a page, and a page of its own that is opened from a file: what it does is watched as a notebook is."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import Browser, Locator, Page, expect
+from playwright.sync_api import Browser, FloatRect, Locator, Page, expect
+
+
+def box(part: Locator) -> FloatRect:
+    """Where something that is shown lies on the page, in px."""
+    found = part.bounding_box()
+    assert found
+    return found
 
 
 class Shown:
@@ -27,21 +32,22 @@ class Shown:
     def expect_step(self, number: int) -> None:
         expect(self.root).to_have_attribute("data-step", str(number))
 
+    def drag(self, x: float, y: float, right: float, down: float) -> None:
+        """Press at a place, and let go so many px away."""
+        mouse = self.page.mouse
+        mouse.move(x, y)
+        mouse.down()
+        mouse.move(x + right, y + down, steps=4)
+        mouse.up()
+
     def goto(self, number: int) -> None:
-        """Type a step number into the toolbar."""
         self.kv("goto").fill(str(number))
         self.kv("goto").press("Enter")
         self.expect_step(number)
 
 
 class FilePage(Shown):
-    """The debugger in an exported file.
-
-    Attributes
-    ----------
-    complaints
-        What it wrote to the console as an error, and exceptions that nobody caught.
-    """
+    """The debugger in an exported file; its console must stay free of errors."""
 
     def __init__(self, browser: Browser, file: Path, address: str = "", **options: Any) -> None:
         size: Any = {"width": options.pop("width", 1400), "height": options.pop("height", 900)}
@@ -56,13 +62,9 @@ class FilePage(Shown):
 
     def drag_timeline(self, start: float, end: float) -> None:
         """Choose a range of the timeline, in shares of its width."""
-        box = self.kv("timeline").bounding_box()
-        assert box
+        plot = box(self.kv("timeline"))
         self.page.keyboard.down("Shift")
-        self.page.mouse.move(box["x"] + start * box["width"], box["y"] + box["height"] / 2)
-        self.page.mouse.down()
-        self.page.mouse.move(box["x"] + end * box["width"], box["y"] + box["height"] / 2, steps=4)
-        self.page.mouse.up()
+        self.drag(plot["x"] + start * plot["width"], plot["y"] + plot["height"] / 2, (end - start) * plot["width"], 0)
         self.page.keyboard.up("Shift")
 
     def focused(self) -> str:
@@ -79,3 +81,27 @@ class FilePage(Shown):
     def close(self) -> None:
         self._context.close()
         assert self.complaints == []
+
+
+class Hand(Shown):
+    """Clicks, choices and keys on one debugger, counted; what is typed into a field and sent counts once."""
+
+    def __init__(self, page: Page) -> None:
+        super().__init__(page)
+        self.clicks = 0
+        self.inspector = self.root.locator(".kv-this")
+
+    def click(self, what: Locator) -> None:
+        what.click()
+        self.clicks += 1
+
+    def choose(self, what: Locator, option: str) -> None:
+        what.select_option(option)
+        self.clicks += 1
+
+    def ask(self, query: str) -> None:
+        """Write a query and press Enter, which goes to the next step that it finds."""
+        field = self.root.locator('.kv-bar [data-kv="query"]')
+        field.fill(query)
+        field.press("Enter")
+        self.clicks += 1

@@ -1,13 +1,11 @@
 """The graph pane of a page that is one debugger, driven by pointer and keys."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
 from playwright.sync_api import Browser, FloatRect, Locator, expect
 
-from tests.ui.filepage import FilePage
+from tests.ui.filepage import FilePage, box
 
 # Of all ops in one call, since a call for each takes seconds in all: number, and place unless it is hidden.
 PLACES = """(nodes) => nodes.map((node) => {
@@ -18,8 +16,6 @@ PLACES = """(nodes) => nodes.map((node) => {
 
 
 class GraphPage(FilePage):
-    """Drive the graph of a page that is one debugger."""
-
     def __init__(self, browser: Browser, file: Path, address: str = "", **options: Any) -> None:
         super().__init__(browser, file, address, **options)
         self.stage = self.kv("graph-stage")
@@ -32,10 +28,9 @@ class GraphPage(FilePage):
     def click(self, at: Locator, *, double: bool = False) -> None:
         """Click the canvas where an element that nobody sees says that something is drawn."""
         expect(at).to_be_visible()
-        box = at.bounding_box()
-        assert box
+        place = box(at)
         click = self.page.mouse.dblclick if double else self.page.mouse.click
-        click(box["x"] + box["width"] / 2, box["y"] + min(box["height"] / 2, 14))
+        click(place["x"] + place["width"] / 2, place["y"] + min(place["height"] / 2, 14))
 
     def places(self) -> list[tuple[str, FloatRect | None]]:
         """Number and place of each op, without a place where nobody can see it."""
@@ -43,25 +38,22 @@ class GraphPage(FilePage):
         return found
 
     def visible(self) -> dict[str, FloatRect]:
-        """Places of the ops that are drawn, by number."""
-        return {node: box for node, box in self.places() if box}
+        return {node: place for node, place in self.places() if place}
 
     def seen(self) -> list[Locator]:
         """Ops that are drawn as a whole, once the picture has come to rest."""
         self.page.wait_for_timeout(300)
-        frame = self.stage.bounding_box()
-        assert frame
+        frame = box(self.stage)
         found = []
-        for number, (_, box) in enumerate(self.places()):
-            if not box:
+        for number, (_, place) in enumerate(self.places()):
+            if not place:
                 continue
-            down = box["y"] - frame["y"]
-            if 40 < down < frame["height"] - 40 and 8 < box["x"] - frame["x"] < frame["width"] - 90 - box["width"]:
+            right, down = place["x"] - frame["x"], place["y"] - frame["y"]
+            if 40 < down < frame["height"] - 40 and 8 < right < frame["width"] - 90 - place["width"]:
                 found.append(self.kv("graph-node").nth(number))
         return found
 
     def heads(self) -> list[str]:
-        """What cards and blocks are called."""
         labels = "(all) => all.map((one) => one.ariaLabel ?? '')"
         return [label for kind in ("card", "block") for label in self.kv(kind).evaluate_all(labels)]
 

@@ -3,13 +3,10 @@
 Judged by the processor time of the page's main thread. A slow or busy machine takes longer over both.
 """
 
-from __future__ import annotations
-
 from playwright.sync_api import CDPSession, Locator
 
 # Most drawings that a move may cost: one of a step, and one of a drag, which must not get ahead of the page.
 STEP, DRAG = 2.0, 3.0
-PARTS = ("TaskDuration", "ScriptDuration", "LayoutDuration", "RecalcStyleDuration")
 FRAMES = 30
 # A graph of 300 boxes with a name each, drawn anew in every frame: about a screen full.
 DRAWING = """async (root, frames) => {
@@ -33,32 +30,24 @@ DRAWING = """async (root, frames) => {
   host.remove();
 }"""
 
-# Press a key, wait for the frame in which the page shows the step, and so on. Returns ms from key to frame.
+# Press a key, wait for the frame in which the page shows the step, and so on.
 PRESS_KEYS = """async (root, count) => {
   const frame = () => new Promise((next) => requestAnimationFrame(next));
-  const times = [];
   root.focus();
   for (let i = 0; i < count; i++) {
     const before = root.dataset.step, start = performance.now();
     root.dispatchEvent(new KeyboardEvent("keydown", { key: "ArrowRight", bubbles: true }));
     while (root.dataset.step === before && performance.now() - start < 5000) await frame();
-    times.push(performance.now() - start);
   }
-  return times;
 }"""
-# Drag a slider over all that it reaches, a move in every frame. Returns ms from frame to frame.
+# Drag a slider over all that it reaches, a move in every frame.
 DRAG_STEPS = """async (root, count) => {
   const slider = root.querySelector('[data-kv="step-slider"]');
-  const times = [];
-  let then = await new Promise((next) => requestAnimationFrame(next));
   for (let i = 1; i <= count; i++) {
     slider.value = String(Math.round((i / count) * Number(slider.max)));
     slider.dispatchEvent(new Event("input", { bubbles: true }));
-    const now = await new Promise((next) => requestAnimationFrame(next));
-    times.push(now - then);
-    then = now;
+    await new Promise((next) => requestAnimationFrame(next));
   }
-  return times;
 }"""
 DRAG_RUNS = DRAG_STEPS.replace("step-slider", "decode-slider")
 
@@ -71,17 +60,15 @@ def cost_of(root: Locator, script: str, moves: int, drawing: str = DRAWING, fram
     root.evaluate(drawing, frames)
     middle = _main_thread(session)
     root.evaluate(script, moves)
-    spent = [(now - then) / moves for now, then in zip(_main_thread(session), middle, strict=True)]
-    unit = (middle[0] - start[0]) / frames
-    told = ", ".join(f"{part.removesuffix('Duration')} {ms:.1f}" for part, ms in zip(PARTS, spent, strict=True))
-    print(f"ms a move: {told}; a drawing {unit:.1f}")
-    return spent[0] / unit
+    move, unit = (_main_thread(session) - middle) / moves, (middle - start) / frames
+    print(f"ms a move: {move:.1f}; a drawing {unit:.1f}")
+    return move / unit
 
 
-def _main_thread(session: CDPSession) -> list[float]:
-    """Processor time in ms that the page's main thread has spent so far: in all, and on scripts, layout and style."""
+def _main_thread(session: CDPSession) -> float:
+    """Processor time in ms that the page's main thread has spent so far."""
     metrics = {metric["name"]: metric["value"] for metric in session.send("Performance.getMetrics")["metrics"]}
-    return [1000 * float(metrics[part]) for part in PARTS]
+    return 1000 * float(metrics["TaskDuration"])
 
 
 # Most drawings of plain boxes that a frame of panning may cost: the same boxes, but with states, lines and a minimap.

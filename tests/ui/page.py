@@ -1,7 +1,5 @@
 """A notebook open in the browser: run it, read it, look at it."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable
@@ -64,14 +62,8 @@ LEAVE = """async () => {
 class NotebookPage:
     """One notebook in a page of its own; when it was left, another one can be opened there.
 
-    Attributes
-    ----------
-    page
-        playwright's page, for what the methods here do not cover.
-    complaints
-        What the page wrote to the console as an error, and exceptions that nobody caught.
-    outside
-        Addresses beyond loopback that the page asked for. All are refused.
+    ``complaints`` are errors in the console and exceptions that nobody caught, ``outside`` the addresses beyond
+    loopback that the page asked for. All are refused.
     """
 
     def __init__(self, browser: Browser, server: Jupyter) -> None:
@@ -112,13 +104,7 @@ class NotebookPage:
         self.page.wait_for_function(KERNEL_IDLE)
 
     def run_all(self, seconds: float = 300) -> None:
-        """Run every cell and wait for the last one.
-
-        Raises
-        ------
-        AssertionError
-            If a cell raised; the message holds its traceback.
-        """
+        """Run every cell and wait for the last one; none may raise."""
         self.page.evaluate(RUN_ALL, seconds * 1000)
         shown = [output for cell in self.outputs() for output in cell if output["output_type"] == "error"]
         plain = re.compile(r"\x1b\[[0-9;]*m")
@@ -131,13 +117,7 @@ class NotebookPage:
         return cells
 
     def python(self, expression: str) -> Any:
-        """Value of a Python expression in the notebook's kernel, through JSON.
-
-        Raises
-        ------
-        AssertionError
-            If it raises there.
-        """
+        """Value of a Python expression in the notebook's kernel, through JSON."""
         return self.execute(f"print(__import__('json').dumps({expression}))", json.loads)
 
     def execute(self, code: str, read: Callable[[str], Any] = str) -> Any:
@@ -155,7 +135,6 @@ class NotebookPage:
         self.page.wait_for_selector(SPLASH, state="detached")
 
     def screenshot(self, name: str) -> None:
-        """Write test-results/NAME.png."""
         RESULTS.mkdir(exist_ok=True)
         self.page.screenshot(path=RESULTS / f"{name}.png")
 
@@ -172,6 +151,5 @@ class NotebookPage:
         self.page.mouse.move(0, 0)
 
     def close(self) -> None:
-        """Close the page."""
         if not self.page.is_closed():
             self._context.close()

@@ -1,7 +1,5 @@
 """A real JupyterLab on loopback, with configuration, settings and workspaces of its own."""
 
-from __future__ import annotations
-
 import json
 import os
 import secrets
@@ -32,7 +30,6 @@ class Jupyter:
         return f"{self.url}/doc/tree/{path}?token={self.token}"
 
     def get(self, path: str) -> object:
-        """JSON answer of the server's REST interface."""
         with urllib.request.urlopen(f"{self.url}/{path}?token={self.token}", timeout=10) as answer:
             return json.load(answer)
 

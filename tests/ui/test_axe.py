@@ -1,7 +1,5 @@
 """axe-core looks at every pane in light and dark: no serious fault, contrast of text at least 4.5."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -9,8 +7,6 @@ from playwright.sync_api import expect
 
 import kvviz
 from tests.ui.conftest import Show
-
-pytestmark = pytest.mark.ui
 
 ROOT = Path(__file__).resolve().parents[2]
 AXE = ROOT / "assets" / "widget" / "node_modules" / "axe-core" / "axe.min.js"

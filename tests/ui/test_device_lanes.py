@@ -1,9 +1,6 @@
 """The lanes of a device's trace in a page of its own: what is held where, warnings, the story of a tensor."""
 
-from __future__ import annotations
-
 import numpy as np
-import pytest
 from playwright.sync_api import expect
 
 from kvviz.device import Device, Layout
@@ -13,8 +10,6 @@ from tests.device.programs import graph
 from tests.ui import pace
 from tests.ui.conftest import Show
 from tests.ui.filepage import FilePage
-
-pytestmark = pytest.mark.ui
 
 TILED = Layout(tiled=True)
 NODES = [
@@ -54,15 +49,12 @@ def drawn(show: Show, trace: Trace) -> FilePage:
 def test_the_page_of_a_device_tells_what_is_held_where_and_what_is_wrong(show: Show) -> None:
     trace = recorded(4)
     page = drawn(show, trace)
-    # findings: warnings, and what went over the link
     link = sum(step.copied for step in trace.steps if step.op_type == "transfer")
     warnings = [mark for mark in trace.log.declared.marks if mark.kind.startswith("warning ")]
     expect(page.kv("findings")).to_contain_text(f"{len(warnings)} warnings")
     expect(page.kv("findings")).to_contain_text(f"{size(link)} over the host link")
-    # runs have the names of their submits
     expect(page.kv("story-word")).to_have_text([f"submit {n} · layer" for n in range(1, 5)])
     expect(page.kv("next-token")).to_have_text("Next run ▸▸")
-    # a warning tells cause, cure and line; it leads to its step and to the story of its tensor
     leak = page.root.locator('.kv-clock-warning[data-code="LEAK"]', has_text="'cache'")
     expect(leak).to_contain_text("deallocate it after its last use")
     expect(leak.locator("code")).to_contain_text("test_device_lanes.py")
@@ -77,10 +69,8 @@ def test_the_page_of_a_device_tells_what_is_held_where_and_what_is_wrong(show: S
     expect(told.nth(0)).to_contain_text(f"dram: {len(alive)} buffers")
     expect(told.nth(0)).to_contain_text(f"in {room['dram'] / 1e9:.3g} GB")
     expect(told.nth(1)).to_contain_text("l1: 0 buffers")
-    # an op that writes into the cache is in place
     page.goto(next(step.index for step in trace.steps if step.op_type == "update_cache"))
     expect(page.kv("inspector")).to_contain_text("overwrote cache in place")
-    # keys walk over the bars, and Enter goes to one
     page.kv("clock").focus()
     page.page.keyboard.press("ArrowRight")
     expect(page.root.locator(".kv-clock .kv-map-tip")).to_be_visible()

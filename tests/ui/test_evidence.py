@@ -1,8 +1,7 @@
 """The page is led by its findings: the list is Python's, and choosing one frames its steps in the graph."""
 
-from __future__ import annotations
-
 import re
+from typing import Any
 
 import pytest
 from playwright.sync_api import Locator, expect
@@ -11,15 +10,13 @@ import kvviz
 from kvviz.report.finding import Finding
 from kvviz.trace.units import size
 from tests.ui.conftest import OpenNotebook, Show
+from tests.ui.debugger import DebuggerPage
 from tests.ui.graphpage import GraphPage
-
-pytestmark = pytest.mark.ui
 
 
 @pytest.fixture
-def graph(show: Show, llama: kvviz.Trace) -> GraphPage:
-    shown: GraphPage = show(llama, kind=GraphPage, width=1500, height=950)
-    return shown
+def graph(show: Show, llama: kvviz.Trace) -> Any:
+    return show(llama, kind=GraphPage, width=1500, height=950)
 
 
 def finding(graph: GraphPage, number: int) -> Locator:
@@ -60,8 +57,6 @@ def test_it_opens_on_the_first_finding_and_walks_through_its_steps_the_widest_fi
     graph.page.keyboard.press("[")
     graph.expect_step(one.at[1])
     expect(graph.kv("evidence-at")).to_have_text(f"2 of {len(one.at)}")
-    spent = [max(llama.steps[step].allocated, llama.steps[step].copied) for step in one.at]
-    assert spent == sorted(spent, reverse=True)
     # without a kernel the code of its cure can be copied, but not applied
     graph.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     box = graph.root.locator(".kv-cure")
@@ -81,7 +76,6 @@ def test_a_finding_opens_to_its_kinds_of_op_and_their_layers(graph: GraphPage, l
         said = re.sub(r"\s+", " ", row.locator(".kv-kind").inner_text())
         assert said.startswith(part.group.op_type) and said.endswith(part.where)
         expect(row.locator(".kv-num")).to_have_text(size(part.bytes))
-    # a layer of one leads to its widest step there
     group = one.parts[0].group
     assert group is not None and len(group.layers) == 2
     parts.first.locator('[data-kv="layer"]').last.click()
@@ -107,13 +101,11 @@ def test_a_copied_past_is_drawn_with_its_rows_and_what_plays_no_part_is_folded(
     hidden = int((folded.text_content() or "").split()[0])
     drawn = graph.kv("graph-node").count()
     assert 0 < drawn < 12 < hidden
-    # it can be zoomed, and fitted again
     fitted = graph.kv("zoom").text_content() or ""
     graph.kv("zoom-in").click()
     expect(graph.kv("zoom")).not_to_have_text(fitted)
     graph.kv("fit").click()
     expect(graph.kv("zoom")).to_have_text(fitted)
-    # a click shows the op in its whole block, another one folds it again
     node = llama.steps[shown(graph)].node
     folded.click()
     expect(folded).to_have_text("only what takes part")
@@ -137,7 +129,6 @@ def test_the_way_of_a_buffer_and_the_sums_of_a_range(graph: GraphPage, llama: kv
     expect(graph.stage).to_have_attribute("data-way", str(step.outs[0].storage))
     graph.kv("buffer-way").click()
     expect(graph.stage).not_to_have_attribute("data-way", re.compile("."))
-    # a range of the timeline sums its steps
     expect(graph.kv("range")).to_be_hidden()
     graph.drag_timeline(0.3, 0.5)
     says = graph.kv("range").locator("span").text_content() or ""
@@ -146,7 +137,6 @@ def test_the_way_of_a_buffer_and_the_sums_of_a_range(graph: GraphPage, llama: kv
     assert many == pytest.approx(0.2 * len(llama.steps), abs=3)
     for name in ("allocated", "copied", "written"):
         assert f"{name} {size(sum(getattr(s, name) for s in steps))}" in says
-    # its link finds them, Escape forgets it, and keys make one
     graph.kv("range-steps").click()
     expect(graph.kv("query")).to_have_value(f"step:{first}..{first + many - 1}")
     expect(graph.kv("query-count")).to_have_text(re.compile(f"{many:,}"))
@@ -164,24 +154,22 @@ def test_the_way_of_a_buffer_and_the_sums_of_a_range(graph: GraphPage, llama: kv
 
 LIVE = """
 import kvviz
-graph = kvviz.load("assets/models/o01_optimum_llama/model.onnx")
-live = kvviz.debug(graph, prompt=[5, 17, 33], max_new_tokens=3, recorded=1)
-live
+kvviz.debug(kvviz.load("small.onnx"), prompt=[5, 7, 3], max_new_tokens=3, recorded=1)
 """
 
 
 def test_while_a_run_goes_on_the_list_grows(open_notebook: OpenNotebook) -> None:
-    notebook = open_notebook([LIVE], width=1600)
-    root = notebook.page.locator(".kvviz").first
-    rows = root.locator('[data-kv="finding"] b')
-    titles = "[one.title for one in kvviz.findings(live.trace)]"
-    expect(rows).to_have_text(notebook.python(titles))
-    assert not any("past copied" in title for title in rows.all_inner_texts())
-    root.focus()
-    notebook.page.keyboard.press("End")
+    debugger = DebuggerPage(open_notebook([LIVE], width=1600))
+    rows = debugger.kv("finding").locator("b")
+    titles = "[one.title for one in kvviz.findings(t)]"
+    before = debugger.python(titles)
+    expect(rows).to_have_text(before)
+    debugger.press("End")
     for run in (1, 2):
-        root.locator('[data-kv="next-token"]').click()
+        debugger.kv("next-token").click()
         expect(rows.first).to_be_visible()  # the list stays meanwhile
-        expect(root.locator('[data-kv="decode-slider"]')).to_have_value(str(run))
+        expect(debugger.kv("decode-slider")).to_have_value(str(run))
     expect(rows.filter(has_text="past copied")).to_have_count(1)
-    expect(rows).to_have_text(notebook.python(titles))
+    after = debugger.python(titles)
+    expect(rows).to_have_text(after)
+    assert after != before

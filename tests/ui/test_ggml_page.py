@@ -1,12 +1,9 @@
 """Pages over ggml graphs: hidden pairs with their pictures, what the graph orders, whose cells are, another order."""
 
-from __future__ import annotations
-
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import numpy as np
-import pytest
 from playwright.sync_api import Locator, expect
 
 import kvviz
@@ -19,13 +16,11 @@ from kvviz.view.drawing.hazard_picture import hidden_pair_svg
 from kvviz.widget import Pair
 from tests.ggml.attention_layer import AttentionLayer, LayerForm
 from tests.ggml.seed_graphs import SEEDS
+from tests.graph.build import MODELS
 from tests.ui.conftest import OpenNotebook, Show
 from tests.ui.debugger import DebuggerPage
 from tests.ui.filepage import FilePage
 
-pytestmark = pytest.mark.ui
-
-DECODE = Path(__file__).resolve().parents[2] / "assets" / "models" / "llama_cpp"
 MAY_COPY = ["clipboard-read", "clipboard-write"]
 EVIL = "k</text><script>alert(1)</script>|\"'`é"
 
@@ -47,7 +42,7 @@ def seen(part: Locator) -> bool:
 
 
 def test_a_decode_step_of_llama_cpp_names_its_hidden_pairs_and_lists_those_that_the_graph_orders(show: Show) -> None:
-    trace = kvviz.ggml.load(sorted(DECODE.glob("*.jsonl.gz"))[0]).graphs[-1].trace
+    trace = kvviz.ggml.load(sorted((MODELS / "llama_cpp").glob("*.jsonl.gz"))[0]).graphs[-1].trace
     page = show(trace, width=1500, height=800)
     found = kvviz.hazards(trace)
     told = page.kv("finding").first
@@ -94,13 +89,11 @@ def test_a_pair_is_found_folded_told_beside_it_and_copied_as_the_picture_that_py
     expect(page.kv("pair-group")).to_have_text(
         [f"RAW × 3 runs: SET_ROWS → MUL_MAT cache_{side}_l0: 32 B each" for side in "kv"]
     )
-    # when: the second run's pair of V
     page.kv("pair-group").nth(1).click()
     page.kv("pair").nth(1).click()
     hazard = [h for h in found if h.root == "cache_v_l0"][1]
     page.expect_step(hazard.second)
     expect(page.kv("pair-sentence")).to_have_text(hazard.sentence)
-    # as SVG and as PNG
     page.kv("pair-svg").click()
     expect(page.kv("status")).to_have_text("Picture copied")
     drawn = [
@@ -116,7 +109,6 @@ def test_a_pair_is_found_folded_told_beside_it_and_copied_as_the_picture_that_py
       return image.width === 1600 && image.height === 904;
     }"""
     page.page.wait_for_function(size)
-    # the inspector leads to the other step
     told = page.kv("hidden")
     expect(told).to_contain_text("keeps this read behind that write: after")
     told.locator('[data-kv="step-link"]').click()
@@ -151,7 +143,6 @@ def test_cells_have_the_hues_of_their_sequences_and_a_legend_that_counts_them(sh
     # Cell 0 is of sequence 0, cells 1 and 2 are freed and dirty, 3 and 4 are of sequences 1 and 2.
     expect(page.kv("cache-sequence")).to_have_text(["sequence 01", "sequence 12", "sequence 22"])
     expect(page.kv("cache-cell")).to_have_text(["freed, dirty2"])
-    # then: the border of a cell is the hue of its first sequence
     for seq, least in ((0, 20), (1, 40)):
         rgb = [int(hue(seq, LIGHT)[at : at + 2], 16) for at in (1, 3, 5)]
         counted = page.kv("heat").evaluate(
@@ -181,7 +172,6 @@ def test_what_another_order_breaks_is_said_where_it_does(show: Show, tmp_path: P
     broken = page.kv("orders").locator('[data-kv="order-op"][data-broken]')
     assert [row.inner_text().split()[-2:] for row in broken.all()] == [["✕", "RAW"]] * 2
     page.kv("order-broken").click()
-    # then the other order is shown at the second of the two
     page.expect_step(3)
     expect(page.kv("lane").nth(1)).to_have_attribute("data-shown", "1")
 

@@ -1,7 +1,5 @@
 """The graph pane in files: cards, what is drawn, clicks, keys, wheel, minimap, bodies, and how fast it pans."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,10 +11,9 @@ from playwright.sync_api import expect
 import kvviz
 from tests.engine.graphs import graph_of
 from tests.ui.conftest import Show
+from tests.ui.filepage import box
 from tests.ui.graphpage import GraphPage
 from tests.ui.pace import BOXES, PAN, SWING, cost_of
-
-pytestmark = pytest.mark.ui
 
 SIZES = """() => {
   window.sizes = new Set();
@@ -29,22 +26,19 @@ SIZES = """() => {
 
 
 @pytest.fixture
-def graph(show: Show, file_of: Callable[..., Path], story: kvviz.Trace) -> GraphPage:
-    shown: GraphPage = show(file_of(story, diagnosis=False), kind=GraphPage, width=1500, height=1000)
-    return shown
+def graph(show: Show, file_of: Callable[..., Path], story: kvviz.Trace) -> Any:
+    return show(file_of(story, diagnosis=False), kind=GraphPage, width=1500, height=1000)
 
 
 def test_layers_that_repeat_are_one_card_and_text_is_never_smaller_than_eleven_px(
     graph: GraphPage, story: kvviz.Trace
 ) -> None:
-    # given the last layer's attention
     step = next(s.index for s in reversed(story.steps) if "layers.2/self_attn" in s.node)
     graph.goto(step)
     assert any(head.startswith("layer × 3, shown: layer 2") for head in graph.heads())
     part = next(head for head in graph.heads() if head.startswith("layer 2 · self_attn, part 3 of 3"))
     assert "× 3 layers alike, " in part.replace(" · ", ", ")
     open_nodes = graph.kv("graph-node").count()
-    # when layer 1 is chosen with keys
     graph.stage.focus()
     while graph.stage.get_attribute("aria-activedescendant") != graph.kv("card").get_attribute("id"):
         graph.stage.press("ArrowUp")
@@ -90,18 +84,15 @@ def test_each_state_has_its_colour_and_clicks_and_keys_lead_from_op_to_op(graph:
     label = at.get_attribute("aria-label") or ""
     assert label.split(", ")[0].split(" ", 1)[1] in [n.name for n in nodes if set(n.inputs) & set(made)]
     expect(graph.kv("graph-said")).to_have_text(label)
-    # and Enter goes to its step
     target = at.get_attribute("data-node")
     graph.stage.press("Enter")
     expect(graph.running).to_have_attribute("data-node", target or "")
-    # a click selects another op, and the cursor is where it was
     graph.goto(step)
     other = next(node for node in graph.seen() if node.get_attribute("data-state") != "running")
     graph.click(other)
     expect(other).to_have_attribute("data-lit", "1")
     expect(graph.root.locator(".kv-this h3").first).to_have_text("Selected")
     graph.expect_step(step)
-    # and a double click goes there
     graph.click(other, double=True)
     expect(other).to_have_attribute("data-state", "running")
 
@@ -110,10 +101,9 @@ def test_the_wheel_belongs_to_the_page_until_the_graph_has_the_focus_and_draggin
     graph.goto(2000)
     graph.page.evaluate("document.body.style.minHeight = '4000px'")
     graph.page.wait_for_timeout(300)
-    box, small = (graph.kv(name).bounding_box() for name in ("graph-canvas", "minimap"))
-    assert box and small
+    canvas, small = (box(graph.kv(name)) for name in ("graph-canvas", "minimap"))
     mouse = graph.page.mouse
-    mouse.move(box["x"] + 200, box["y"] + 150)
+    mouse.move(canvas["x"] + 200, canvas["y"] + 150)
     # when it has no focus, the page scrolls
     graph.root.focus()
     mouse.wheel(0, 120)
@@ -122,28 +112,20 @@ def test_the_wheel_belongs_to_the_page_until_the_graph_has_the_focus_and_draggin
     graph.page.wait_for_timeout(200)
     # when it has, the graph does
     graph.stage.focus()
-    before = graph.running.bounding_box()
+    before = box(graph.running)["y"]
     mouse.wheel(0, 40)
     graph.page.wait_for_timeout(400)
-    after = graph.running.bounding_box()
-    assert before and after
-    assert after["y"] == pytest.approx(before["y"] - 40, abs=1)
+    assert box(graph.running)["y"] == pytest.approx(before - 40, abs=1)
     assert graph.page.evaluate("window.scrollY") == 0
-    # when it is dragged, others are seen, and nothing was selected
     seen = list(graph.visible())
-    mouse.move(box["x"] + 300, box["y"] + 250)
-    mouse.down()
-    mouse.move(box["x"] + 300, box["y"] + 130, steps=4)
-    mouse.up()
+    graph.drag(canvas["x"] + 300, canvas["y"] + 250, 0, -120)
     graph.page.wait_for_timeout(300)
     assert list(graph.visible()) != seen
     expect(graph.root.locator('[data-kv="graph-node"][data-lit]')).to_have_count(0)
-    # the minimap leads back to the top
     mouse.click(small["x"] + 10, small["y"] + 2)
     expect(graph.kv("block").first).to_be_visible()
-    # and with Ctrl the wheel zooms, whoever has the focus
     graph.root.focus()
-    mouse.move(box["x"] + 200, box["y"] + 150)
+    mouse.move(canvas["x"] + 200, canvas["y"] + 150)
     graph.page.keyboard.down("Control")
     mouse.wheel(0, 100)
     graph.page.keyboard.up("Control")

@@ -1,12 +1,8 @@
 """The harness itself, and what it must notice."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.ui.conftest import OpenNotebook
-
-pytestmark = pytest.mark.ui
 
 
 def test_themes_change_and_a_failing_cell_requests_beyond_loopback_and_exceptions_are_noticed(

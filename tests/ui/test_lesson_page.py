@@ -1,7 +1,5 @@
 """The lesson that is one file: stepped, answered and handed in by keyboard, without a kernel and a network."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,8 +11,6 @@ from kvviz import cli
 from kvviz.demo.storyteller import story
 from kvviz.lessons.questions.score import read_score
 from tests.ui.conftest import OpenNotebook
-
-pytestmark = pytest.mark.ui
 
 PROMPT, RUNS = 13, 73
 
@@ -79,13 +75,11 @@ def test_arrows_step_forward_and_back_through_what_was_recorded_and_it_plays(pag
     figure.focus()
     page.keyboard.press("Space")
     expect(figure).to_have_attribute("data-frame", "2")
-    # out of sight
     page.locator("#kv-code").scroll_into_view_if_needed()
     page.wait_for_timeout(200)
     left = figure.get_attribute("data-frame")
     page.wait_for_timeout(2500)
     assert figure.get_attribute("data-frame") == left
-    # in sight again, and paused
     figure.scroll_into_view_if_needed()
     expect(figure).to_have_attribute("data-frame", str(int(left or 0) + 1))
     figure.focus()
@@ -98,7 +92,6 @@ def test_arrows_step_forward_and_back_through_what_was_recorded_and_it_plays(pag
 def test_questions_are_answered_by_keyboard_with_hints_that_fit_and_a_code_to_hand_in(page: Page) -> None:
     forms = page.locator("form")
     said = [forms.nth(i).locator('[data-kv="said"]') for i in range(3)]
-    # a choice: first wrong, then right
     forms.nth(0).locator("input").first.focus()
     page.keyboard.press("Space")
     page.keyboard.press("Enter")
@@ -108,12 +101,10 @@ def test_questions_are_answered_by_keyboard_with_hints_that_fit_and_a_code_to_ha
     page.keyboard.press("Enter")
     expect(said[0]).to_contain_text("✓ Right.")
     assert page.evaluate("document.activeElement.type") == "radio"
-    # a number, right at once, as a sum
     forms.nth(1).locator("input").focus()
     page.keyboard.type("13 + 72")
     page.keyboard.press("Enter")
     expect(said[1]).to_contain_text("✓ Right. 13 in run 0, and 1 in each of 72 more runs. Without a cache: 3,577.")
-    # wrong ones get the hint of their own
     hints = {"13": "runs 1 to 2 have added rows", "0": "with reserved room", "16": "computed, not copied"}
     for wrong, hint in (hints | {"90": "too large"}).items():
         forms.nth(2).locator("input").fill(wrong)
@@ -146,7 +137,6 @@ def test_it_is_small_short_and_fits_every_width_in_light_and_dark(browser: Brows
             return copy.innerText.match(/\\S+/g).length }"""
         )
         assert words <= 600
-        # paper is light
         page.evaluate("dispatchEvent(new Event('beforeprint'))")
         expect(page.locator('main[data-theme="light"] .kv-stepping[data-theme="light"]')).to_have_count(3)
         page.close()
@@ -165,7 +155,6 @@ def test_in_jupyterlab_a_picture_steps_by_keys_that_the_notebook_does_not_see(op
     # the other one has stayed, and the focus has, too
     expect(figures.nth(1)).to_have_attribute("data-frame", "0")
     assert notebook.page.evaluate("document.activeElement.dataset.frame") == "3"
-    # it follows the theme, and plays while it is in view
     notebook.theme("dark")
     expect(first).to_have_attribute("data-theme", "dark")
     first.press("Space")

@@ -1,23 +1,16 @@
 """Questions in JupyterLab, graded by the kernel, and a guided tour in an exported file."""
 
-from __future__ import annotations
-
-import json
 import re
 from pathlib import Path
 
-import pytest
 from playwright.sync_api import Browser, Locator, expect
 
-import kvviz
 from kvviz.lessons import Tour
 from kvviz.view.page_data.payload_tour import PANES
-from tests.ui.conftest import OpenNotebook, Show
-
-pytestmark = pytest.mark.ui
+from tests.ui.conftest import OpenNotebook, Show, in_words
+from tests.ui.filepage import box
 
 ROOT = Path(__file__).resolve().parents[2]
-STORYTELLER = ROOT / "assets" / "models" / "storyteller"
 ASKED = [
     """
 import kvviz
@@ -61,8 +54,6 @@ def test_questions_are_answered_by_keys_alone_and_graded_by_the_kernel(open_note
 
     # then: what is for readers without a kernel is there, and hidden while the question is
     expect(number).to_be_visible()
-    html = [output["data"] for cell in notebook.outputs() for output in cell if "text/html" in output.get("data", {})]
-    assert len(html) == 4 and all("<details>" in "".join(data["text/html"]) for data in html)
     expect(page.locator("[data-kv-still] details").first).to_be_hidden()
     # given: the cursor of the notebook stands on the first cell
     page.evaluate("() => window.jupyterapp.shell.currentWidget.content.activeCellIndex = 0")
@@ -131,21 +122,18 @@ def test_questions_are_answered_by_keys_alone_and_graded_by_the_kernel(open_note
 def _draw(board: Locator, values: list[float], top: float) -> None:
     """Drag over the points of a curve; the board is 560 wide and 190 high, with margins."""
     board.scroll_into_view_if_needed()
-    box = board.bounding_box()
-    assert box
-    mouse, scale = board.page.mouse, box["width"] / 560
+    place, mouse = box(board), board.page.mouse
+    scale = place["width"] / 560
     for i, value in enumerate(values):
-        x = box["x"] + scale * (72 + 458 * i / (len(values) - 1))
-        mouse.move(x, box["y"] + scale * (156 - 144 * value / top), steps=12)
+        x = place["x"] + scale * (72 + 458 * i / (len(values) - 1))
+        mouse.move(x, place["y"] + scale * (156 - 144 * value / top), steps=12)
         if i == 0:
             mouse.down()
     mouse.up()
 
 
 def test_captions_of_a_tour_move_the_cursor_and_light_the_pane_by_keys_alone(show: Show, tmp_path: Path) -> None:
-    words = json.loads((STORYTELLER / "vocab.json").read_text())
-    graph = kvviz.load(STORYTELLER / "concat" / "model.onnx")
-    trace = kvviz.decode(graph, "once upon a time", max_new_tokens=3, tokenizer=words, kv_capacity=8, progress=False)
+    trace = in_words("once upon a time", 3, kv_capacity=8)
     tour = Tour("Caches").stop("The *prefill*.", step=0, pane="words")
     tour = tour.stop("It appends with `Concat`.", query="op:Concat run:2", pane="inspector")
     trace.to_html(tmp_path / "story.html", tour=tour.stop("All rows.", pane="caches"))

@@ -1,7 +1,5 @@
 """A decode of 320 runs in a real JupyterLab: totals of all runs, steps of some, and of others on demand."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -10,14 +8,13 @@ from playwright.sync_api import expect
 
 import kvviz
 from kvviz.report.explain import explain
+from kvviz.trace.units import size
 from kvviz.view.export import to_html
 from kvviz.view.page_data.payload_runs import BUDGET
 from tests.test_models import graph_of
 from tests.ui.caches import SLIDE
 from tests.ui.conftest import OpenNotebook, Show
 from tests.ui.debugger import DebuggerPage
-
-pytestmark = pytest.mark.ui
 
 RUNS = 320  # more than twice the steps that a page opens with; that 512 fit as well is for the tests of the payload
 LONG = f"""
@@ -45,7 +42,6 @@ def test_a_run_whose_steps_are_not_here_is_told_by_the_kernel_when_one_goes_ther
     hint = debugger.root.locator(".kv-searchline .kv-hint").first
     expect(hint).to_have_text(f"steps of {len(here)} of {RUNS} runs are here")
     slider = debugger.kv("decode-slider")
-    # given an op of the first run
     first = debugger.python("t.runs[1].first")
     debugger.goto(first + 40)
     slider.evaluate(SLIDE, BETWEEN)
@@ -83,8 +79,9 @@ def test_without_a_kernel_a_run_has_its_totals_and_says_why_not_more(show: Show,
     for run, why in ((1, "needs a running kernel"), (2, "were not recorded")):
         page.kv("decode-slider").evaluate(SLIDE, run)
         expect(page.kv("totals-why")).to_contain_text(why)
+        copied = size(trace.runs[run].bytes_copied)
+        expect(page.kv("total", id="copied").locator("dd").first).to_have_text(copied)
         expect(page.kv("run-row", id=run)).to_have_attribute("aria-current", "step")
-    # and the keys go on from run to run
     page.root.focus()
     for expected in (3, 4):
         page.page.keyboard.press(".")
@@ -115,7 +112,6 @@ def test_of_120_runs_nothing_is_cut_at_any_width_and_caches_are_those_of_the_rep
         page.kv("decode-slider").evaluate(SLIDE, 57)
         row = page.kv("run-row", id=57)
         expect(row).to_have_attribute("aria-current", "step")
-        # the end of a line has a sign
         expect(row.locator("td").nth(1)).to_have_text("⏎")
         expect(page.kv("story-word", id=57)).to_have_text("⏎")
         # no column of the totals is out of sight, no number of a run is cut, and no text touches the tabs

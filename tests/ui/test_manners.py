@@ -1,20 +1,17 @@
 """How the page behaves among others: keys of the host, the wheel, what opens over it, where the focus goes."""
 
-from __future__ import annotations
-
 from pathlib import Path
+from typing import Any
 
 import pytest
 from playwright.sync_api import expect
 
 import kvviz
+from tests.graph.build import MODELS
 from tests.ui.conftest import OpenNotebook, Show
 from tests.ui.debugger import DebuggerPage
 from tests.ui.filepage import FilePage
 
-pytestmark = pytest.mark.ui
-
-MODELS = Path(__file__).resolve().parents[2] / "assets" / "models"
 STOPS = """(root) => [...root.querySelectorAll("*"), root].filter((node) => node.tabIndex >= 0 && !node.disabled
   && node.checkVisibility({ visibilityProperty: true })).map((node) =>
   `${node.tagName}.${node.getAttribute("class")} ${node.dataset.kv} ${node.getAttribute("aria-label")}`)"""
@@ -24,8 +21,8 @@ OVERLAP = """([toggle, panel]) => { const [a, b] = [toggle, panel].map((node) =>
 
 
 @pytest.fixture
-def page(show: Show, story: kvviz.Trace) -> FilePage:
-    shown: FilePage = show(story, "#step=700")
+def page(show: Show, story: kvviz.Trace) -> Any:
+    shown = show(story, "#step=700")
     shown.expect_step(700)
     return shown
 
@@ -39,7 +36,6 @@ def test_what_opens_can_be_closed_in_every_usual_way(page: FilePage) -> None:
             button.click()
             expect(page.kv(panel)).to_be_visible()
             expect(button).to_have_attribute("aria-expanded", "true")
-            # then it does not cover what opened it
             handles = [button.element_handle(), page.kv(panel).element_handle()]
             assert page.page.evaluate(OVERLAP, handles) == 0
             if way == "button":
@@ -54,7 +50,6 @@ def test_what_opens_can_be_closed_in_every_usual_way(page: FilePage) -> None:
             expect(button).to_have_attribute("aria-expanded", "false")
             if way != "elsewhere":
                 assert page.focused() == toggle
-            # and keys go on from there
             step += 1
             page.page.keyboard.press("n")
             page.expect_step(step)
@@ -93,7 +88,6 @@ def test_tabs_name_their_panels_there_are_few_stops_and_arrows_walk_along_a_bar(
         page.page.wait_for_timeout(400)  # they are settled when nothing moves any more
         stops = page.root.evaluate(STOPS)
         assert len(stops) < 15, "\n".join(stops)
-    # along a bar that was reached by the keyboard
     page.root.focus()
     page.page.keyboard.press("Tab")
     assert page.focused() == "next"
@@ -108,17 +102,14 @@ def test_tabs_name_their_panels_there_are_few_stops_and_arrows_walk_along_a_bar(
 
 
 def test_the_wheel_moves_a_list_and_is_let_go_at_its_end_wherever_it_turns(page: FilePage) -> None:
-    # given a page that is longer than the screen
     page.page.evaluate("() => { document.body.style.minHeight = '3000px'; scrollTo(0, 0); }")
     page.root.locator('[role="tab"][data-id="steps"]').click()
     rows = page.root.locator(".kv-steps").locator("xpath=..")
     rows.evaluate("(box) => { box.scrollTop = 0 }")
     rows.hover()
-    # when there is room, the list takes the wheel
     page.page.mouse.wheel(0, 60)
     page.page.wait_for_function("(box) => box.scrollTop > 0", arg=rows.element_handle())
     assert page.page.evaluate("() => scrollY") == 0
-    # and at its end the page does
     rows.evaluate("(box) => { box.scrollTop = box.scrollHeight }")
     page.page.wait_for_timeout(400)  # a turn of the wheel stays with what it began on for a moment
     page.page.mouse.wheel(0, 200)
@@ -152,11 +143,9 @@ def test_shortcuts_and_the_wheel_of_jupyterlab_work_while_the_page_has_the_focus
     debugger.press("n")
     debugger.expect_step(0)
     at = debugger.step
-    # saving
     page.evaluate("() => { window.jupyterapp.shell.currentWidget.context.model.dirty = true }")
     debugger.press("Control+s")
     page.wait_for_function(SAVED)
-    # the palette of commands
     debugger.press("Control+Shift+c")
     expect(page.locator(".lm-CommandPalette, .jp-ModalCommandPalette").first).to_be_visible()
     page.keyboard.press("Escape")
@@ -174,7 +163,6 @@ def test_shortcuts_and_the_wheel_of_jupyterlab_work_while_the_page_has_the_focus
     page.keyboard.press("Control+a")
     page.keyboard.press("Backspace")
     expect(debugger.kv("query")).to_have_value("")
-    # running the cell, with the focus on a button
     before = page.evaluate(COUNT)
     debugger.kv("next").focus()
     page.keyboard.press("Shift+Enter")

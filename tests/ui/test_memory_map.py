@@ -1,51 +1,98 @@
 """The memory map in a file: what it shows against what the trace says, and that every way to move on it works."""
 
-from __future__ import annotations
-
-import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import FloatRect, Locator, expect
 
 import kvviz
 from kvviz.smollm2 import convert
 from tests.smollm2.tiny import Tiny, write_tiny
 from tests.ui import pace
-from tests.ui.conftest import Show
-from tests.ui.memory_map import MapPage, number
+from tests.ui.conftest import Show, in_words
+from tests.ui.filepage import FilePage, box
 
-pytestmark = pytest.mark.ui
-
-STORY = Path(__file__).resolve().parents[2] / "assets" / "models" / "storyteller"
 WORDS = "once upon a time there was a brave owl named rosa . rosa lived in a"
 # Most drawings (see pace.py) that a move of the map may cost, with 20,000 storages.
 MOVE = 1.5
-# A wheel with Shift in every frame, on a map that is zoomed in. Returns ms from frame to frame.
+# A wheel with Shift in every frame, on a map that is zoomed in.
 PAN = """async (root, count) => {
-  const view = root.querySelector('[data-kv="memory-map"]'), box = view.getBoundingClientRect(), times = [];
+  const view = root.querySelector('[data-kv="memory-map"]'), box = view.getBoundingClientRect();
   const at = { bubbles: true, cancelable: true, clientX: box.x + box.width / 2, clientY: box.y + 40 };
   const wheel = (how) => view.dispatchEvent(new WheelEvent("wheel", { ...at, ...how }));
   const frame = () => new Promise((next) => requestAnimationFrame(next));
   for (let i = 0; i < 3; i++) wheel({ ctrlKey: true, deltaY: -400 });
-  let then = await frame();
   for (let i = 0; i < count; i++) {
     wheel({ shiftKey: true, deltaY: i % 60 < 30 ? 25 : -25 });
-    const now = await frame();
-    times.push(now - then);
-    then = now;
+    await frame();
   }
-  return times;
 }"""
 # Zoom in and out around the middle, a little in every frame.
 ZOOM = PAN.replace("shiftKey: true, deltaY: i % 60 < 30 ? 25 : -25", "ctrlKey: true, deltaY: i % 40 < 20 ? -40 : 40")
 
 
+def number(text: str) -> int:
+    found = re.search(r"\d[\d,]*", text)
+    assert found, text
+    return int(found.group().replace(",", ""))
+
+
+class MapPage(FilePage):
+    """Drive the map, which is opened as a user does it."""
+
+    def open(self) -> "MapPage":
+        self.kv("open-map").click()
+        self.page.locator('[data-kv="memory-map"][data-drawn]').wait_for()
+        return self
+
+    @property
+    def view(self) -> Locator:
+        return self.kv("memory-map")
+
+    @property
+    def tip(self) -> Locator:
+        return self.root.locator(".kv-map-tip")
+
+    @property
+    def box(self) -> FloatRect:
+        return box(self.view)
+
+    @property
+    def range(self) -> tuple[float, float]:
+        first, last = (self.view.get_attribute("data-range") or "").split()
+        return float(first), float(last)
+
+    def wait_for_range(self, most: float) -> None:
+        """Wait until so many steps or fewer are drawn."""
+        narrow = "([view, most]) => { const [a, b] = view.dataset.range.split(' '); return b - a <= most; }"
+        self.page.wait_for_function(narrow, arg=[self.view.element_handle(), most])
+
+    @property
+    def window(self) -> tuple[int, int]:
+        """First and last step of the window, as the map says it."""
+        found = re.search(r"steps, ([\d,]+)–([\d,]+)", self.kv("range").inner_text())
+        assert found
+        return number(found.group(1)), number(found.group(2))
+
+    def x_of(self, step: float) -> float:
+        first, last = self.range
+        return self.box["x"] + (step - first) / (last - first) * self.box["width"]
+
+    def point(self, step: float, height: float) -> None:
+        """Point at the middle of a step, so many px above the foot of the map, once the map stands still."""
+        self.view.hover(trial=True)
+        self.page.mouse.move(self.x_of(step + 0.5), self.box["y"] + self.box["height"] - height)
+
+    def brush(self, first: float, last: float) -> None:
+        start, y = self.x_of(first), self.box["y"] + self.box["height"] / 2
+        self.drag(start, y, self.x_of(last) - start, 9)
+
+
 @pytest.fixture(scope="module")
 def story() -> kvviz.Trace:
-    words = json.loads((STORY / "vocab.json").read_text("utf-8"))
-    return kvviz.decode(kvviz.load(STORY / "concat" / "model.onnx"), WORDS, 5, tokenizer=words, progress=False)
+    return in_words(WORDS, 5)
 
 
 @pytest.fixture
@@ -97,35 +144,23 @@ def test_a_brushed_window_tells_its_peak_and_is_moved_on_the_timeline(page: MapP
     expect(page.kv("range-peak")).to_have_text(f"{live[peak] / 1000:.0f} kB at step {peak:,}")
     page.kv("range-peak").click()
     page.expect_step(peak)
-    # the list has what lives in the window
     expect(page.root.locator(".kv-map-list h4")).to_have_text("Longest-lived of the window")
     ids = {int(row.get_attribute("data-id") or 0) for row in page.kv("map-row").all()}
     assert ids and ids <= {s.id for s in buffers(story) if s.born <= last and (s.freed is None or s.freed >= first)}
-    # the map goes to it, and along with it
     page.kv("map-zoom-window").click()
     expect(page.view).to_have_attribute("data-range", f"{first:.1f} {last + 1:.1f}")
-    plot = page.kv("timeline").bounding_box()
-    grip = page.root.locator('[data-kv="window-part"][data-part="move"]').bounding_box()
-    assert plot and grip
-    page.page.mouse.move(grip["x"] + grip["width"] / 2, grip["y"] + 3)
-    page.page.mouse.down()
-    page.page.mouse.move(grip["x"] + grip["width"] / 2 + plot["width"] / 4, grip["y"] + 3, steps=6)
-    page.page.mouse.up()
+    wide = box(page.kv("timeline"))["width"]
+    grip = box(page.kv("window-part", part="move"))
+    page.drag(grip["x"] + grip["width"] / 2, grip["y"] + 3, wide / 4, 0)
     quarter = len(story.log) / 4
     assert abs(page.window[0] - first - quarter) < 12
     assert page.window[1] - page.window[0] == last - first
     page.page.wait_for_function(
         "([n, view]) => parseFloat(view.dataset.range) === n", arg=[page.window[0], page.view.element_handle()]
     )
-    # and its side changes its length
-    side = page.root.locator('[data-kv="window-part"][data-part="to"]').bounding_box()
-    assert side
-    page.page.mouse.move(side["x"] + 3, side["y"] + 20)
-    page.page.mouse.down()
-    page.page.mouse.move(side["x"] + 3 - plot["width"] / 20, side["y"] + 20, steps=4)
-    page.page.mouse.up()
+    side = box(page.kv("window-part", part="to"))
+    page.drag(side["x"] + 3, side["y"] + 20, -wide / 20, 0)
     assert page.window[1] - page.window[0] < last - first - 80
-    # and it can be forgotten
     page.kv("range-clear").click()
     expect(page.kv("range")).to_be_hidden()
 
@@ -140,7 +175,7 @@ def test_the_map_is_zoomed_under_a_pointer_at_rest_and_by_the_wheel_with_ctrl_al
     page.point(1500, 12)
     expect(page.tip).to_be_visible()
     before = page.tip.text_content()
-    at, foot = page.x_of(1500.5), page.box.y + page.box.height - 12
+    at, foot = page.x_of(1500.5), page.box["y"] + page.box["height"] - 12
     # when: four times twice as near, and drawn
     first, last = page.range
     page.view.focus()
@@ -166,9 +201,7 @@ def test_it_fills_the_height_it_is_given_and_gives_way_to_the_curve(page: MapPag
         for pane, least in ((300, 160), (200, 60), (110, 60)):
             page.root.locator(".kv-app").evaluate(f"(app) => app.style.setProperty('--kv-map', '{pane}px')")
             page.page.wait_for_timeout(60)
-            assert page.box.height >= least
-            assert page.box.width > 0.5 * (width - 400)
-    # then the curve takes its place, and leads back to it
+            assert page.box["height"] >= least and page.box["width"] > 0.5 * (width - 400)
     page.kv("open-map").click()
     expect(page.view).to_be_hidden()
     page.kv("open-map").click()

@@ -1,22 +1,15 @@
 """The page at every width and in both themes: columns, the drawer of tables, what must be in sight, explained words."""
 
-from __future__ import annotations
-
-import json
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Locator, expect
+from playwright.sync_api import expect
 
 import kvviz
-from tests.ui.conftest import Show
-from tests.ui.filepage import FilePage
+from tests.ui.conftest import Show, in_words
+from tests.ui.filepage import FilePage, box
 
-pytestmark = pytest.mark.ui
-
-STORY = Path(__file__).resolve().parents[2] / "assets" / "models" / "storyteller"
 COLUMNS = (".kv-findings", ".kv-evidence", ".kv-side")
 SAMPLE = 28  # missed steps that are looked at
 # Whether the decision, its reasons and the change are in sight as they are, without scrolling.
@@ -33,23 +26,14 @@ CUT = """(root) => [root, ...root.querySelectorAll(".kv-cache-main, .kv-panel, .
 
 @pytest.fixture(scope="module")
 def trace() -> kvviz.Trace:
-    words = json.loads((STORY / "vocab.json").read_text("utf-8"))
-    prompt = "once upon a time there was a brave owl named rosa ."
-    made = kvviz.decode(kvviz.load(STORY / "concat" / "model.onnx"), prompt, 8, tokenizer=words, progress=False)
+    made = in_words("once upon a time there was a brave owl named rosa .", 8)
     made.summarise()
     return made
 
 
 @pytest.fixture
-def page(show: Show, trace: kvviz.Trace) -> FilePage:
-    shown: FilePage = show(trace, width=1500, height=950)
-    return shown
-
-
-def box(what: Locator) -> dict[str, float]:
-    found = what.bounding_box()
-    assert found
-    return {"x": found["x"], "y": found["y"], "width": found["width"], "height": found["height"]}
+def page(show: Show, trace: kvviz.Trace) -> Any:
+    return show(trace, width=1500, height=950)
 
 
 def test_columns_fill_a_wide_page_stand_under_one_another_on_a_narrow_one_and_nothing_is_cut(

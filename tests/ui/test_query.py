@@ -1,15 +1,11 @@
 """Queries in a file without a kernel: found, ticked, filtered, ordered and stopped at, as Python finds them."""
 
-from __future__ import annotations
-
 import pytest
 from playwright.sync_api import expect
 
 import kvviz
 from tests.ui.conftest import Show
 from tests.ui.filepage import FilePage
-
-pytestmark = pytest.mark.ui
 
 COPIES = "op:Concat layer:1 copied>0"
 
@@ -68,7 +64,6 @@ def test_a_query_filters_the_table_marks_the_graph_and_enter_goes_from_hit_to_hi
     page.kv("query").press("Escape")
     expect(page.kv("query-count")).to_have_text("")
     assert dark(page) == before
-    # the graph shows which of its ops the query finds
     names = {llama.steps[int(number)].node for number in found}
     expect(page.root.locator("[data-hit]")).to_have_count(0)
     page.kv("unfold").click()
@@ -82,7 +77,6 @@ def test_a_query_filters_the_table_marks_the_graph_and_enter_goes_from_hit_to_hi
     page.goto(first)
     page.page.wait_for_timeout(400)
     marked = page.kv("graph-canvas").evaluate(picture)
-    # and no longer when nothing is asked
     ask(page, "")
     expect(page.root.locator("[data-hit]")).to_have_count(0)
     page.page.wait_for_timeout(400)
@@ -109,7 +103,6 @@ def test_a_row_selects_its_number_or_two_clicks_move_and_the_palette_runs_comman
     page.page.keyboard.press("ArrowDown")
     page.page.keyboard.press("Enter")
     page.expect_step(numbers[5])
-    # the palette
     page.root.focus()
     page.page.keyboard.press("Control+k")
     box = page.kv("palette-input")
@@ -120,10 +113,6 @@ def test_a_row_selects_its_number_or_two_clicks_move_and_the_palette_runs_comman
     expect(page.kv("palette-dialog")).to_have_count(0)
     assert page.page.evaluate("document.activeElement.classList.contains('kvviz')")
     page.page.keyboard.press(":")
-    box.fill("first step")
-    box.press("Enter")
-    page.expect_step(-1)
-    page.page.keyboard.press("Control+k")
     box.fill("show buffers")
     box.press("Enter")
     expect(page.root.locator('[data-kv="tab"][data-id="buffers"]')).to_have_attribute("aria-selected", "true")

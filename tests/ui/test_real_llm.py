@@ -1,7 +1,5 @@
 """SmolLM2 in a real JupyterLab: 160 runs of a model with 30 layers and 60 caches open and scrub."""
 
-from __future__ import annotations
-
 import pytest
 from playwright.sync_api import expect
 
@@ -12,7 +10,7 @@ from tests.ui.conftest import OpenNotebook
 from tests.ui.debugger import DebuggerPage
 from tests.ui.server import Jupyter
 
-pytestmark = [pytest.mark.ui, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 RUNS, ROOM = 160, 210
 TOLD = (1, 2, 32, 64, 96, 128, 150, 159)
@@ -44,7 +42,6 @@ def test_the_page_gets_all_runs_in_less_than_250_kb_and_moving_the_cursor_is_fas
         for script, limit in ((pace.PRESS_KEYS, pace.STEP), (pace.DRAG_STEPS, pace.DRAG)):
             debugger.goto(debugger.python("t.runs[96].first"))
             assert pace.cost_of(debugger.root, script, 120) < limit, (blocks, limit)
-    # over all runs, with the caches in view
     caches = CachePage(debugger.page)
     caches.open()
     caches.to_run(0)

@@ -1,21 +1,16 @@
 """What can be shared from a file, without a kernel: Markdown, pictures, an address, the file itself."""
 
-from __future__ import annotations
-
 import re
 import xml.etree.ElementTree as ElementTree
 from io import BytesIO
 from pathlib import Path
 
 import numpy as np
-import pytest
 from playwright.sync_api import expect
 
 import kvviz
 from tests.ui.conftest import Show
 from tests.ui.filepage import FilePage
-
-pytestmark = pytest.mark.ui
 
 MAY_COPY = ["clipboard-read", "clipboard-write"]
 
@@ -27,7 +22,6 @@ def pixels(png: bytes) -> np.ndarray:
 
 
 def saved(page: FilePage, button: str, path: Path) -> Path:
-    """What the button of an open menu saves."""
     with page.page.expect_download() as download:
         page.kv(button).click()
     download.value.save_as(path)
@@ -54,7 +48,6 @@ def test_the_page_and_python_write_the_same_markdown_to_copy_or_to_save(
         expect(page.kv("share-said")).to_have_text("copied")
         assert page.copied() == story.to_markdown(step)
         page.page.keyboard.press("Escape")
-    # without permission a file is saved
     page.page.evaluate("() => Object.defineProperty(navigator, 'clipboard', { value: undefined })")
     page.goto(100)
     page.kv("share").first.click()
@@ -81,7 +74,6 @@ def test_a_picture_shows_what_the_page_shows(show: Show, story: kvviz.Trace, tmp
 
 
 def test_an_address_leads_to_a_step_and_a_thing_follows_and_can_be_copied(show: Show, story: kvviz.Trace) -> None:
-    # a buffer
     page = show(story, "#step=619&sel=B345", permissions=MAY_COPY)
     page.expect_step(619)
     expect(page.root.locator(".kv-this")).to_contain_text("B345")
@@ -90,7 +82,6 @@ def test_an_address_leads_to_a_step_and_a_thing_follows_and_can_be_copied(show: 
     page.page.evaluate("(name) => { location.hash = `step=700&sel=${encodeURIComponent(name)}` }", name)
     page.expect_step(700)
     expect(page.root.locator(".kv-this")).to_contain_text(story.steps[700].op_type)
-    # a search
     page.page.evaluate("() => { location.hash = 'step=5&query=Concat' }")
     page.expect_step(5)
     expect(page.kv("query")).to_have_value("Concat")

@@ -1,32 +1,26 @@
 """Questions that people ask a recording, each counted in clicks; those that need a kernel are in `test_lanes`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from onnx import parser
 from playwright.sync_api import expect
 
 import kvviz
 from kvviz.smollm2 import convert
-from kvviz.trace.units import size
 from tests.decode.small import small
+from tests.engine.graphs import graph_of
 from tests.smollm2.tiny import Tiny, write_tiny
 from tests.ui.conftest import Show
-from tests.ui.hand import Hand
+from tests.ui.filepage import Hand
 
-pytestmark = pytest.mark.ui
-
-MODELS = Path(__file__).resolve().parents[2] / "assets" / "models"
 START = 2000  # the step that the file of six layers is opened at
 TURNS = 20
 BUFFER = 1112
 # Takes 1 away in every turn but the first, so that the root of what is left is not a number.
-LOOP = """<ir_version: 10, opset_import: ["" : 21]> turns (float[4] x, int64 n, float[1] less) => (float[4] y) {
+LOOP = """turns (float[4] x, int64 n, float[1] less) => (float[4] y) {
     last = Loop (n, , x) <body = turn (int64 i, bool go, float[4] a) => (bool on, float[4] c) {
         on = Identity (go)
         later = Cast <to = 9> (i)
@@ -42,18 +36,12 @@ def layers(folder: Path) -> kvviz.Trace:
 
 
 def turns(_: Path) -> kvviz.Trace:
-    """A Loop with an If inside."""
     inputs = {"x": np.full(4, 2.0, np.float32), "n": np.int64(TURNS), "less": np.ones(1, np.float32)}
-    return kvviz.run(kvviz.load(parser.parse_model(LOOP)), inputs)
+    return kvviz.run(graph_of(LOOP), inputs)
 
 
 def policies(_: Path) -> kvviz.Comparison:
     return kvviz.compare(kvviz.load(small("concat").proto), prompt=[5, 7, 3], max_new_tokens=3)
-
-
-def storyteller(_: Path) -> kvviz.Trace:
-    graph = kvviz.load(MODELS / "storyteller" / "concat" / "model.onnx")
-    return kvviz.decode(graph, [1, 77, 108], 512, progress=False, detail=range(500, 512))
 
 
 # Each recording with the place that its file is opened at.
@@ -61,7 +49,6 @@ RECORDINGS: dict[str, tuple[Callable[[Path], kvviz.Trace | kvviz.Comparison], st
     "layers": (layers, f"#step={START}"),
     "turns": (turns, ""),
     "policies": (policies, ""),
-    "storyteller": (storyteller, ""),
 }
 Task = Callable[[Hand, Any], None]
 # By recording, what is asked of it and how many clicks that takes.
@@ -119,12 +106,6 @@ def the_longest_lived_buffer(hand: Hand, trace: kvviz.Trace) -> None:
 
 
 @asked("layers", clicks=1)
-def an_op_by_name(hand: Hand, trace: kvviz.Trace) -> None:
-    hand.ask("lm_head op:MatMul")
-    hand.expect_step(int(next(n for n in trace.find("lm_head op:MatMul").numbers if n > START)))
-
-
-@asked("layers", clicks=1)
 def token_7(hand: Hand, trace: kvviz.Trace) -> None:
     hand.click(hand.kv("story-word", id=7))
     expect(hand.kv("decode-slider")).to_have_value("7")
@@ -173,15 +154,6 @@ def who_holds_a_buffer_until_when(hand: Hand, trace: kvviz.Trace) -> None:
     expect(hand.inspector).to_contain_text(f"B{BUFFER}")
     expect(hand.inspector).to_contain_text("made by this run")
     expect(hand.inspector).to_contain_text(f"freedstep {storage.freed:,}")
-
-
-@asked("storyteller", clicks=1)
-def what_was_copied_at_token_200_of_512(hand: Hand, trace: kvviz.Trace) -> None:
-    run = trace.runs[200]
-    assert len(trace.runs) == 512 and run.first == run.last and run.bytes_copied > 0
-    hand.click(hand.kv("story-word", id=200))
-    expect(hand.root).to_have_attribute("data-bare", "200")
-    expect(hand.kv("total", id="copied").locator("dd").first).to_have_text(size(run.bytes_copied))
 
 
 @pytest.mark.parametrize("name", RECORDINGS)

@@ -1,30 +1,18 @@
 """Pages of traces in which something is unlike most: no steps, those of some runs, a branch, a call in vain."""
 
-from __future__ import annotations
-
 import re
 
-import numpy as np
-import pytest
 from playwright.sync_api import expect
 
 import kvviz
 from kvviz.decode.token_loop import DecodeSession
-from tests.engine import graphs
 from tests.test_models import graph_of
 from tests.ui.conftest import Show
-
-pytestmark = pytest.mark.ui
-
-ENDS = """agraph (float[1,p,8] past, float[1,1,8] more) => (float[1,q,8] present, float[1,1,8] low) {
-    present = Concat <axis = 1> (past, more) up = Exp (more) down = Sqrt (up) low = Neg (down)
-}"""
+from tests.view.golden import TRACES
 
 
 def test_nothing_has_run(show: Show) -> None:
-    page = show(
-        DecodeSession(graph_of("storyteller/attention_24"), [1, 5, 9], max_new_tokens=3).trace, width=1500, height=950
-    )
+    page = show(DecodeSession(graph_of("storyteller/attention_24"), [1, 5, 9], max_new_tokens=3).trace)
     expect(page.kv("findings")).to_have_text("Nothing has run.")
     expect(page.kv("graph-stage").locator("canvas").first).to_be_hidden()
     for tab in page.kv("tab").filter(visible=True).all():
@@ -35,9 +23,7 @@ def test_nothing_has_run(show: Show) -> None:
 
 
 def test_a_finding_in_a_branch_is_left_for_the_main_graph(show: Show) -> None:
-    page = show(
-        kvviz.decode(graph_of("o02_optimum1_merged_gpt2"), [5, 17, 33], 2, progress=False), width=1500, height=950
-    )
+    page = show(kvviz.decode(graph_of("o02_optimum1_merged_gpt2"), [5, 17, 33], 2, progress=False))
     page.kv("finding").nth(1).click()
     stage = page.kv("graph-stage")
     expect(stage).to_have_attribute("aria-label", re.compile("past:"))
@@ -60,8 +46,7 @@ def test_a_range_may_begin_and_end_in_runs_of_which_only_totals_are_here(show: S
 
 
 def test_an_op_that_was_called_in_place_and_took_other_memory_is_not_shown_as_in_place(show: Show) -> None:
-    inputs = {"past": np.ones((1, 5, 8), np.float32), "more": np.ones((1, 1, 8), np.float32)}
-    trace = kvviz.run(graphs.graph_of(ENDS), inputs, donate=["past"], policy="rten")
+    trace = TRACES["called"]()
     page = show(trace, "#step=0")
     page.expect_step(0)
     decision = page.kv("decision")
@@ -69,20 +54,13 @@ def test_an_op_that_was_called_in_place_and_took_other_memory_is_not_shown_as_in
     expect(decision).to_contain_text("↷")
     expect(decision).to_contain_text("Called in place, copied 160 B: no room to grow")
     expect(page.kv("sentence").first).to_contain_text("was called in place with past")
-    # and an op whose output lies in its input is still in place, in another colour
     colour = decision.evaluate("(n) => getComputedStyle(n).color")
     page.goto(next(s.index for s in trace.steps if s.outcome == "in_place"))
     expect(decision).to_have_attribute("data-state", "in_place")
     assert decision.evaluate("(n) => getComputedStyle(n).color") != colour
-    # the legend, the table and a query know it
     expect(page.kv("graph-legend")).to_contain_text("called in place, wrote elsewhere")
     page.kv("tab", id="steps").click()
     expect(page.kv("table-row", step=0).locator(".kv-decision")).to_have_text("↷ called in place")
-    for query, step in (("called in place", 0), ("in place", trace.find("in place").numbers[0])):
-        page.kv("query").fill(query)
-        page.kv("query").press("Enter")
-        page.expect_step(step)
-    expect(page.kv("query-count")).to_contain_text(f"{len(trace.find('in place'))} hit")
     # and the rows that its past had
     page.kv("tab", id="caches").click()
     expect(page.root).to_contain_text("5 of 5 rows were valid before")

@@ -1,30 +1,20 @@
 """Values in the page: out of a file, without a kernel; and put there by one, when it is asked to."""
 
-from __future__ import annotations
-
-import json
 import re
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from onnx import parser
 from playwright.sync_api import expect
 
 import kvviz
 from kvviz import Trace
+from tests.test_models import graph_of
 from tests.ui.caches import CachePage
-from tests.ui.conftest import OpenNotebook, Show
+from tests.ui.conftest import OpenNotebook, Show, in_words
 from tests.ui.debugger import DebuggerPage
 from tests.ui.filepage import FilePage
 
-pytestmark = pytest.mark.ui
-
-MODELS = Path(__file__).resolve().parents[2] / "assets" / "models" / "storyteller"
-PLAIN = """<ir_version: 10, opset_import: ["" : 21]> g (float[3] x) => (float[3] y) {
-    a = Neg (x)
-    r = Sqrt (a)
-    y = Exp (r) }"""
 # Distinct colours of a canvas.
 COLOURS = """(canvas) => {
   const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
@@ -34,18 +24,14 @@ COLOURS = """(canvas) => {
 
 @pytest.fixture(scope="module")
 def trace() -> Trace:
-    words = json.loads((MODELS / "vocab.json").read_text("utf-8"))
-    made = kvviz.decode(
-        kvviz.load(MODELS / "concat" / "model.onnx"), "once upon a time there was", 7, tokenizer=words, kv_capacity=20
-    )
+    made = in_words("once upon a time there was", 7, kv_capacity=20)
     made.summarise()
     return made
 
 
 @pytest.fixture
-def page(show: Show, trace: Trace) -> FilePage:
-    shown: FilePage = show(trace, width=1500, height=1000)
-    return shown
+def page(show: Show, trace: Trace) -> Any:
+    return show(trace, width=1500, height=1000)
 
 
 def told(number: float) -> str:
@@ -55,7 +41,6 @@ def told(number: float) -> str:
 
 
 def test_the_numbers_of_a_step_are_those_that_python_tells_and_one_head_is_chosen(page: FilePage, trace: Trace) -> None:
-    # given the scores of all heads over the prompt
     step = next(s.index for s in trace.steps if s.op_type == "Softmax" and len(s.outs[0].shape or ()) == 4)
     heads = (trace.steps[step].outs[0].shape or ())[1]
     page.kv("tab", id="values").click()
@@ -99,7 +84,6 @@ def test_attention_and_words_are_over_the_rows_without_a_kernel(page: FilePage, 
     share = len(weights) // 2
     assert f"weight {np.mean(weights[:share, 3]):.2g}"[:10] in tip
     assert view.kv("heat").evaluate(COLOURS) > 8
-    # and switched off there are words, and no arcs
     top = int(view.kv("heat").get_attribute("data-top") or 0)
     view.kv("attention").click()
     expect(view.kv("cache-tip")).to_contain_text("Point at a row")
@@ -122,14 +106,16 @@ kvviz.debug(kvviz.decode(graph, [1, 5, 9], 3, progress=False))"""
     assert debugger.python("t.values is not None and len(t.values) > 100")
 
 
-def test_a_file_without_values_says_how_to_have_them_and_a_dry_run_that_there_are_none(show: Show) -> None:
-    page = show(kvviz.run(kvviz.load(parser.parse_model(PLAIN)), {"x": np.ones(3, np.float32)}))
+def test_a_file_without_values_says_how_to_have_them_and_a_dry_run_that_there_are_none(
+    show: Show, story: Trace
+) -> None:
+    page = show(story)
     page.kv("tab", id="values").click()
     expect(page.kv("value-about")).to_contain_text("trace.summarise() puts them there")
     expect(page.kv("summarise")).to_have_count(0)
     page.kv("value-row").last.click()
     expect(page.root.locator(".kv-value-peek")).to_contain_text("needs a running kernel")
-    page = show(kvviz.dry(MODELS / "concat" / "model.onnx", prompt_tokens=4, max_new_tokens=2), width=1500)
+    page = show(kvviz.dry(graph_of("storyteller/concat"), prompt_tokens=4, max_new_tokens=2), width=1500)
     page.kv("tab", id="values").click()
     page.goto(20)
     told = "Values were not recorded: a dry run works out layouts and no numbers."

@@ -1,7 +1,5 @@
 """Traces that the views are tested on: real decodes, bodies of every kind, and names chosen to do harm."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from html.parser import HTMLParser
@@ -14,6 +12,7 @@ from matplotlib import pyplot as plt
 import kvviz
 from tests.engine.graphs import graph_of
 from tests.graph.build import MODELS, model, node
+from tests.test_models import graph_of as model_of
 from tests.view.golden import stopped_halfway
 
 STORYTELLER = MODELS / "storyteller"
@@ -58,7 +57,6 @@ class Html(HTMLParser):
             self.cells[-1] += data
 
     def of(self, name: str) -> list[str]:
-        """Texts of the elements of a tag."""
         return [text for tag, _, text in self.texts if tag == name]
 
     def by_id(self, name: str) -> str:
@@ -83,7 +81,7 @@ def chain(name: Callable[[int], str]) -> kvviz.Trace:
 @pytest.fixture(scope="session")
 def decoded() -> kvviz.Trace:
     """Four tokens of a storyteller whose caches have room to grow."""
-    graph = kvviz.load(STORYTELLER / "attention_23" / "model.onnx")
+    graph = model_of("storyteller/attention_23")
     prompt = np.load(STORYTELLER / "attention_23" / "ref.npz")["prompt"][:6]
     return kvviz.decode(graph, prompt, max_new_tokens=4, tokenizer=WORDS, kv_capacity=16)
 
@@ -91,22 +89,20 @@ def decoded() -> kvviz.Trace:
 @pytest.fixture(scope="session")
 def copying() -> kvviz.Trace:
     """Four tokens of a model from an exporter, its caches without room, so that Concat copies the past."""
-    graph = kvviz.load(MODELS / "o01_optimum_llama" / "model.onnx")
-    return kvviz.decode(graph, [5, 17, 33], max_new_tokens=4)
+    return kvviz.decode(model_of("o01_optimum_llama"), [5, 17, 33], max_new_tokens=4)
 
 
 @pytest.fixture(scope="session")
 def sparse() -> kvviz.Trace:
     """Thirty runs of a storyteller whose caches grow; the steps of nine were kept, and the last is not among them."""
-    graph = kvviz.load(STORYTELLER / "concat" / "model.onnx")
+    graph = model_of("storyteller/concat")
     return kvviz.decode(graph, [1, 5, 9], 30, tokenizer=WORDS, detail=range(3, 27, 3), progress=False)
 
 
 @pytest.fixture(scope="session")
 def branching() -> kvviz.Trace:
     """Two tokens of a model whose work is done in the branches of one If."""
-    graph = kvviz.load(STORYTELLER / "merged_if" / "model.onnx")
-    return kvviz.decode(graph, [1, 5, 9], max_new_tokens=2, kv_capacity=8)
+    return kvviz.decode(model_of("storyteller/merged_if"), [1, 5, 9], max_new_tokens=2, kv_capacity=8)
 
 
 @pytest.fixture(scope="session")
@@ -128,7 +124,6 @@ def hostile() -> kvviz.Trace:
 
 @pytest.fixture(scope="session")
 def halfway() -> kvviz.Trace:
-    """A decode that was stopped in the middle of its second run and can go on."""
     return stopped_halfway()
 
 
@@ -141,5 +136,4 @@ def no_figures() -> Iterator[None]:
 
 @pytest.fixture(params=["decoded", "copying", "sparse", "branching", "looping", "hostile", "halfway"])
 def trace(request: pytest.FixtureRequest) -> Any:
-    """Each of the traces in turn."""
     return request.getfixturevalue(request.param)

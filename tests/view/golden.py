@@ -4,8 +4,6 @@
 that they belong to and the tables of codes. Drawings are left out: they depend on the Graphviz that is installed.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import random
@@ -33,11 +31,11 @@ from kvviz.view.page_data.payload import CODES, Payloads
 from kvviz.view.page_data.payload_cache_rows import METERS, cache_payload
 from kvviz.view.page_data.payload_plan import plan_payload
 from tests.engine.graphs import graph_of
+from tests.test_models import VAD, reference
+from tests.test_models import graph_of as model_of
 from tests.trace.recordings import copy_into_view, two_lanes
 
-ROOT = Path(__file__).resolve().parents[2]
-FOLDER = ROOT / "assets" / "widget" / "test" / "golden"
-MODELS = ROOT / "assets" / "models"
+FOLDER = Path(__file__).resolve().parents[2] / "assets" / "widget" / "test" / "golden"
 CURSORS = 120
 """Of each trace."""
 
@@ -67,20 +65,19 @@ BODIES = """agraph (float[4] x, float[3,4] rows, bool flag) =>
 
 
 def _decoded(name: str, prompt: Sequence[int], count: int, **options: Any) -> kvviz.Trace:
-    graph = kvviz.load(MODELS / name / "model.onnx")
-    return kvviz.decode(graph, list(prompt), count, progress=False, **options)
+    return kvviz.decode(model_of(name), list(prompt), count, progress=False, **options)
 
 
 def _whisper() -> kvviz.Trace:
-    reference = np.load(MODELS / "o03_optimum1_merged_whisper" / "ref.npz")
-    inputs = {"encoder_hidden_states": reference["encoder.out.last_hidden_state"]}
+    states = reference("o03_optimum1_merged_whisper")["encoder.out.last_hidden_state"]
+    inputs = {"encoder_hidden_states": states}
     return _decoded("o03_optimum1_merged_whisper", [3, 9], 2, inputs=inputs, policy="rten")
 
 
 def _voice() -> kvviz.Trace:
-    reference = np.load(MODELS / "o08_silero_vad_sequence" / "ref.npz")
-    inputs = {key.removeprefix("run0.in."): reference[key] for key in reference.files if key.startswith("run0.in.")}
-    return kvviz.run(kvviz.load(MODELS / "o08_silero_vad_sequence" / "model.onnx"), inputs, policy="onnxruntime")
+    given = {key: value for key, value in reference(VAD).items() if key.startswith("run0.in.")}
+    inputs = {key.removeprefix("run0.in."): value for key, value in given.items()}
+    return kvviz.run(model_of(VAD), inputs, policy="onnxruntime")
 
 
 def _called() -> kvviz.Trace:
@@ -102,9 +99,7 @@ def _bodies() -> kvviz.Trace:
 
 def stopped_halfway() -> kvviz.Trace:
     """A decode that was stopped in the middle of its second run, and can go on."""
-    session = DecodeSession(
-        kvviz.load(MODELS / "storyteller" / "attention_24" / "model.onnx"), [1, 5, 9], max_new_tokens=3
-    )
+    session = DecodeSession(model_of("storyteller/attention_24"), [1, 5, 9], max_new_tokens=3)
     for _ in range(75):
         session.advance()
     session.look_ahead()
@@ -274,7 +269,7 @@ def _stops(trace: Any, point: Breakpoint, kept: Sequence[int]) -> list[int]:
 
 
 def _plan() -> Iterator[tuple[str, Any]]:
-    graph = kvviz.load(MODELS / "o06_mobius_static_llama_op24" / "model.onnx")
+    graph = model_of("o06_mobius_static_llama_op24")
     events = planning_events(graph, policy="rten")
     yield "plan.payload", _undrawn(plan_payload(graph, events, {"name": "rten", "about": ""}))
     yield (
@@ -293,7 +288,6 @@ def _plan() -> Iterator[tuple[str, Any]]:
 
 
 def as_json(value: Any) -> Any:
-    """What JSON makes of a value."""
     return json.loads(json.dumps(value))
 
 
@@ -312,7 +306,6 @@ def contents(payload: bytes) -> tuple[dict[str, Any], dict[str, list[float]]]:
 
 
 def main() -> None:
-    """Write all files."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     for old in FOLDER.iterdir():
         old.unlink()

@@ -4,8 +4,6 @@
 the traces whose payloads lie in ``assets/widget/test/golden``.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import random
@@ -48,7 +46,6 @@ WRONG_PHRASES = """coppied>3;colour:red;sotr:op;Identity:0;op:Add|;op: Add;>5;<s
 
 
 def compared() -> Iterator[str]:
-    """Every field by all of its names, with every sign and value."""
     for field in FIELDS:
         values = (*(f"{one[:-1]}|{one}|{one.lower()}" for one in field.choices), *field.choices, "mised")
         first, *others = VALUES.get(field.kind, values)
@@ -80,7 +77,6 @@ WRONG = (
 
 
 def formed(trace: Any) -> Iterator[str]:
-    """Queries from what steps of a trace say, as the page shows it."""
     choose = random.Random(len(trace.steps))
     for step in choose.sample(list(trace.steps), min(6, len(trace.steps))):
         run = trace.runs[step.run]
@@ -132,7 +128,6 @@ def summed(places: list[int]) -> list[int]:
 
 
 def cases(traces: dict[str, Callable[[], kvviz.Trace]]) -> dict[str, Any]:
-    """What is read of all queries, and what they find in these traces."""
     read: dict[str, Any] = {text: _read(text) for text in WRONG}
     found: dict[str, Any] = {}
     for name, make in traces.items():
@@ -155,7 +150,6 @@ def _kept(trace: Any) -> list[int]:
 
 
 def main() -> None:
-    """Write the file."""
     text = json.dumps(cases(TRACES), ensure_ascii=False, separators=(",", ":")).encode()
     FILE.write_bytes(gzip.compress(text, 9, mtime=0))
     print(f"{FILE.name} {FILE.stat().st_size / 1000:.1f} kB")

@@ -1,7 +1,5 @@
 """Sketches for the tests of layout, and what must hold of every drawing."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 
@@ -12,17 +10,19 @@ from kvviz.graph.blocks import blocks
 from kvviz.view.drawing.block_layout import Drawing
 from kvviz.view.drawing.sketch import Sketch, sketch
 
-# A stand-in for the `dot` program: real Graphviz behind the same command line.
+# A stand-in for the `dot` program: real Graphviz behind the same command line, one graph after the other.
 FAKE_DOT = """#!{python}
-import re, sys, pygraphviz
+import re, sys, warnings
+warnings.simplefilter("ignore")
+import pygraphviz
+form = next(word[2:] for word in sys.argv if word.startswith("-T"))
 for source in re.split(r"(?=^digraph )", sys.stdin.read(), flags=re.M):
-    if source.strip():
-        sys.stdout.write(pygraphviz.AGraph(string=source).draw(path=None, prog="dot", format="plain").decode())
+    if source.startswith("digraph "):
+        sys.stdout.buffer.write(pygraphviz.AGraph(string=source).draw(path=None, prog="dot", format=form))
 """
 
 
 def program(folder: Path, text: str, name: str = "dot") -> Path:
-    """An executable file."""
     path = folder / name
     path.write_text(text.format(python=sys.executable), "utf-8")
     path.chmod(0o755)
@@ -30,7 +30,6 @@ def program(folder: Path, text: str, name: str = "dot") -> Path:
 
 
 def sketches_of(trace: kvviz.Trace) -> list[Sketch]:
-    """All blocks of all graphs of a trace."""
     graphs = {id(frame.graph): frame for frame in trace.frames}.values()
     return [sketch(f.graph, block.nodes) for f in graphs for block in blocks(f.graph, f.order)]
 

@@ -1,7 +1,5 @@
 """A comparison as table, text, HTML and figure: it shows the rows' own numbers, and nothing covers anything."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from matplotlib import pyplot as plt
@@ -11,7 +9,7 @@ import kvviz
 from kvviz.trace.units import size
 from kvviz.view.charts.many_traces import weights_of
 from kvviz.view.compare import Comparison, compare
-from tests.graph.build import MODELS
+from tests.test_models import graph_of
 from tests.view.conftest import HOSTILE, Html
 from tests.view.test_plots import check_texts
 
@@ -21,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("no_figures")
 @pytest.fixture(scope="module")
 def many() -> Comparison:
     """Six rows of a decode, whose weights are most of its memory."""
-    graph = kvviz.load(MODELS / "o05_dynamo_llama_op23" / "model.onnx")
+    graph = graph_of("o05_dynamo_llama_op23")
     schedules = [None, "rten", "least_live"]
     return compare(graph, None, ["ideal", "never"], schedules, prompt=[5, 17, 33], max_new_tokens=3, kv_capacity=8)
 
@@ -29,7 +27,7 @@ def many() -> Comparison:
 @pytest.fixture(scope="module")
 def moving() -> Comparison:
     """A decode whose caches have room from the start, or are moved into larger blocks between runs."""
-    graph = kvviz.load(MODELS / "storyteller" / "concat" / "model.onnx")
+    graph = graph_of("storyteller/concat")
     return Comparison.of(
         {how: kvviz.decode(graph, [1, 5], 4, growth=how, kv_capacity=8, progress=False) for how in ("start", "after")}
         | {"tight": kvviz.decode(graph, [1, 5], 4, growth="after", progress=False)}
@@ -69,7 +67,7 @@ def test_the_text_says_where_each_row_parts_from_the_first_one(many: Comparison)
 
 
 def test_rows_that_do_not_part_and_results_that_differ_are_said() -> None:
-    graph = kvviz.load(MODELS / "storyteller" / "concat" / "model.onnx")
+    graph = graph_of("storyteller/concat")
     one, same, other = (kvviz.decode(graph, prompt, 2, progress=False) for prompt in ([1, 5], [1, 5], [1, 7]))
     text = repr(Comparison.of({"one": one, "same": same, "other": other}))
     assert "one and same part nowhere: every op ran in the same order and way" in text

@@ -1,9 +1,5 @@
 """DOT text: numbers and n0, n1 …, whatever the model's names are."""
 
-from __future__ import annotations
-
-import re
-
 import pytest
 
 import kvviz
@@ -23,20 +19,10 @@ from tests.engine.graphs import graph_of
 from tests.view.conftest import HOSTILE, chain, plain
 from tests.view.sketches import sketches_of
 
-HARMLESS = re.compile(r'^[\w\s{}\[\]=;">.-]*$')
-
 
 def test_names_of_a_model_never_reach_the_dot_text() -> None:
     hostile, tame = (sketches_of(chain(name))[0] for name in (lambda i: HOSTILE[i], plain))
     assert hostile == tame and dot_source(hostile) == dot_source(tame)
-
-
-def test_dot_text_holds_only_node_numbers_and_sizes(trace: kvviz.Trace) -> None:
-    for each in sketches_of(trace):
-        source = dot_source(each)
-        assert HARMLESS.match(source)
-        assert len(re.findall(r"^\tn\d+ \[", source, re.M)) == len(each.sizes)
-        assert len(re.findall(r"^\tn\d+ -> n\d+$", source, re.M)) == len(each.links)
 
 
 def test_a_box_is_as_wide_as_its_text_within_limits() -> None:
@@ -93,10 +79,8 @@ def test_the_past_of_a_cache_is_a_box_in_front_of_its_readers() -> None:
     # given two readers of one value from elsewhere, and a value that is made inside
     graph = graph_of("g (float[4] x) => (float[4] y) { a = Neg(x) b = Add(a, x) y = Mul(b, a) }")
     made = sketch(graph, graph.nodes, pills=("x", "a"))
-    # then it is the first box, with a line to each, and no stub
     assert len(made.sizes) == 4 and made.sizes[0] == PILL and made.pills == ((1, 0),)
     assert set(made.links) == {(0, 1), (0, 2), (1, 2), (1, 3), (2, 3)} and made.stubs == ((3, "out", 0),)
-    # and the layout knows it as well
     (drawing,) = layout([made])
     assert drawing.pills == made.pills and len(drawing.boxes) == 4
 

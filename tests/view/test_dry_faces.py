@@ -1,7 +1,5 @@
 """What dry traces look like: nothing that was not computed is shown, and every face says what they are."""
 
-from __future__ import annotations
-
 import json
 import pickle
 from collections.abc import Callable

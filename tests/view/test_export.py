@@ -1,7 +1,5 @@
 """Files that leave the notebook: one HTML page that needs nothing, and a trace for Perfetto."""
 
-from __future__ import annotations
-
 import json
 import lzma
 import re
@@ -51,20 +49,14 @@ def unpacked(text: str) -> bytes:
     return bytes(found[: len(text) * 13 // 16])
 
 
-def texts(page: Html) -> dict[str, str]:
-    """The page's scripts and its style sheet by name."""
+def test_the_page_holds_the_whole_trace(trace: Trace, bundle: bytes) -> None:
+    page = Html(to_html(trace))
+    assert unpacked(page.by_id("kvviz-payload")) == payload(trace)
     packed = unpacked(page.by_id("kvviz-modules"))
     form = [{"id": lzma.FILTER_LZMA1, "lc": 2, "lp": 0, "pb": 0}]
     raw = lzma.decompress(packed[4:], lzma.FORMAT_RAW, filters=form)
     assert len(raw) == int.from_bytes(packed[:4], "big")
-    return dict(text.split("\n", 1) for text in raw.decode().split("\0"))
-
-
-def test_the_page_holds_the_whole_trace(trace: Trace, bundle: bytes) -> None:
-    page = Html(to_html(trace))
-    assert unpacked(page.by_id("kvviz-payload")) == payload(trace)
-    parts = texts(page)
-    assert parts["kvviz"].encode() == bundle
+    assert dict(text.split("\n", 1) for text in raw.decode().split("\0"))["kvviz"].encode() == bundle
 
 
 @pytest.mark.usefixtures("bundle")
@@ -131,7 +123,6 @@ def test_perfetto_reads_one_slice_for_every_op_in_order(trace: Trace, tmp_path: 
     assert [e["ts"] + e["dur"] - 1 for e in ops] == list(range(len(trace.steps)))
     live = [e["args"]["bytes"] for e in events if e["ph"] == "C" and e["name"] == "live bytes"]
     assert live == [step.live_bytes for step in trace.steps]
-    # slices of one track never overlap
     tracks: dict[int, int] = {}
     for event in sorted((e for e in events if e["ph"] == "X"), key=lambda e: e["ts"]):
         assert event["dur"] >= 1

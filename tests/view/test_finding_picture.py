@@ -1,7 +1,5 @@
 """The picture of a finding says what the finding says, in every form, for every producer."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from functools import cache
@@ -19,9 +17,10 @@ from kvviz.report.finding import Finding
 from kvviz.trace.recording import Trace
 from kvviz.trace.units import size
 from tests.engine.graphs import graph_of
+from tests.graph.build import MODELS
+from tests.test_models import graph_of as model_of
 from tests.ui.test_device_lanes import recorded
 
-MODELS = Path("assets/models")
 BEGINNING = [1, 77, 108]
 """The prompt of the README's picture."""
 READERS = [(op, part) for op, part in zip(("Relu", "Neg", "Abs"), "efg") for _ in range(3)]
@@ -29,7 +28,7 @@ READERS = [(op, part) for op, part in zip(("Relu", "Neg", "Abs"), "efg") for _ i
 
 @cache
 def story() -> Trace:
-    return kvviz.decode(kvviz.load(MODELS / "storyteller" / "concat" / "model.onnx"), BEGINNING, 4, progress=False)
+    return kvviz.decode(model_of("storyteller/concat"), BEGINNING, 4, progress=False)
 
 
 def llama_cpp() -> Trace:
@@ -71,7 +70,7 @@ def test_the_op_of_the_step_and_what_it_reads_are_drawn_the_same_every_time() ->
 @pytest.mark.parametrize("look", ["light", "dark"])
 def test_the_picture_in_the_readme_is_what_the_script_makes(look: str) -> None:
     committed = Path("assets/images", f"finding_{look}.svg").read_text("utf-8")
-    graph = kvviz.load(MODELS / "storyteller" / "concat" / "model.onnx")
+    graph = model_of("storyteller/concat")
     finding = next(one for one in findings(kvviz.decode(graph, BEGINNING, 24, progress=False)) if one.kind == "copied")
     assert finding.title in words(committed) and size(finding.bytes) in words(committed)
 

@@ -1,8 +1,5 @@
 """Graphs and traces as Digraphs of the package graphviz: what is drawn, how it is dressed, and that dot takes it."""
 
-from __future__ import annotations
-
-import sys
 from pathlib import Path
 
 import graphviz
@@ -14,16 +11,7 @@ from kvviz.debugger.state import node_states
 from kvviz.errors import InputError
 from kvviz.report.palette import STATES
 from tests.graph.build import MODELS
-from tests.view.sketches import program
-
-# A dot program that is pygraphviz, as far as the package graphviz asks for it.
-DOT = f"""#!{sys.executable}
-import sys, warnings
-warnings.simplefilter("ignore")
-import pygraphviz
-format = next(word[2:] for word in sys.argv if word.startswith("-T"))
-sys.stdout.buffer.write(pygraphviz.AGraph(string=sys.stdin.read()).draw(path=None, prog="dot", format=format))
-"""
+from tests.view.sketches import FAKE_DOT, program
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +35,6 @@ def nodes(drawing: graphviz.Digraph) -> dict[str, Looks]:
 
 
 def boxes(drawing: graphviz.Digraph) -> dict[str, Looks]:
-    """The boxes of ops by their id."""
     return {name: looks for name, looks in nodes(drawing).items() if name[0] == "n"}
 
 
@@ -74,7 +61,6 @@ def test_layers_that_are_alike_are_drawn_once(story: kvviz.Trace) -> None:
     assert len(whole) == len(story.graph.nodes)
     attention = [look["label"] for look in folded.values() if look["label"].startswith("Attention")]
     assert len(attention) == 1 and attention[0].endswith("× 3 layers")
-    # every node is in one box
     told = [look["label"].rpartition("× ")[2].split(" ")[0] for look in folded.values()]
     assert sum(int(times) if times.isdigit() else 1 for times in told) == len(whole)
     ends = [looks["label"] for name, looks in nodes(story.graph.to_graphviz()).items() if name[0] in "io"]
@@ -94,7 +80,6 @@ def test_a_box_has_fill_border_and_letter_of_its_state_as_of_the_step(llama: kvv
                 wanted.border == "dotted",
             )
             assert (look["peripheries"] == "2") is (wanted.border == "double")
-        # the legend has the signs that occur
         text = llama.to_graphviz(step, fold=False).source
         assert {name for name in STATES if f"legend_{name}" in text} == set(states) - {"waiting", "done"}
 
@@ -142,7 +127,7 @@ def test_it_renders_where_dot_is_and_shows_its_text_where_it_is_not(
     drawing = story.to_graphviz(80)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert "install Graphviz" in drawing._repr_mimebundle_()["text/plain"]
-    program(tmp_path, DOT)
+    program(tmp_path, FAKE_DOT)
     svg = drawing._repr_mimebundle_()["image/svg+xml"]
     assert "<svg" in svg and "Attention" in svg and "could not run in place" in svg
     assert story.graph.to_graphviz().pipe(format="svg").startswith(b"<?xml")

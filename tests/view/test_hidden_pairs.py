@@ -1,12 +1,9 @@
 """Hidden pairs as the page is told them, and the picture of one of them."""
 
-from __future__ import annotations
-
 import re
 import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,17 +12,14 @@ import pytest
 import kvviz
 from kvviz.errors import KvvizError
 from kvviz.ggml.graph.context import Context
-from kvviz.ggml.order.what_if import reorder
 from kvviz.report.declared_findings import NONE_HIDDEN
 from kvviz.view.drawing.hazard_picture import PAIR_TEXTS, WIDTH, headline, hidden_pair_svg
 from kvviz.view.page_data import payload_report
 from kvviz.view.page_data.payload import Payloads, decode, payload
-from tests.explain.test_order_change import legal_order
 from tests.ggml.attention_layer import AttentionLayer, LayerForm
 from tests.ggml.seed_graphs import kv
+from tests.test_models import graph_of
 
-GGML = Path(__file__).resolve().parents[1] / "data" / "ggml"
-STORYTELLER = Path(__file__).resolve().parents[2] / "assets" / "models" / "storyteller" / "concat" / "model.onnx"
 HOSTILE = "k\"]}</text></svg><script>alert(1)</script>|`a b`&amp;'"
 
 
@@ -92,17 +86,6 @@ def test_a_conflict_that_only_a_coarse_look_sees_is_told_as_none() -> None:
     assert "whole roots" in by_root["headline"]
     assert by_range["says_range"] == "conflict: 46 B, which is wrong" and by_range["says_exact"] == "no conflict"
     assert by_range["path3"] == ""
-
-
-def test_another_order_breaks_nothing_where_no_byte_is_shared() -> None:
-    # given a recorded shift of a cache: columns that lie between each other, and share none
-    graph = kvviz.ggml.load(GGML / "old_smollm2_cpy_fa_off_defrag.jsonl.gz").graphs[-2]
-    trace = reorder(graph, legal_order(graph, 1)).trace
-    assert kvviz.hazards(trace) == ()
-    assert any(hazard.broken for hazard in kvviz.hazards(trace, "range"))
-    header, columns, _ = told(trace)
-    assert header["hazards"]["total"] > 0
-    assert {payload_report.PAIR_STATES[state] for state in columns["pair.state"]} == {"false"}
 
 
 def test_bars_are_to_scale_and_beside_them_stands_who_does_what() -> None:
@@ -180,7 +163,7 @@ def _distance(edges: set[tuple[int, int]], first: int, second: int) -> int:
 
 
 def test_a_trace_without_declared_accesses_has_its_pairs_when_they_are_wanted() -> None:
-    trace = kvviz.decode(kvviz.load(STORYTELLER), [1, 77, 108], 2, progress=False)
+    trace = kvviz.decode(graph_of("storyteller/concat"), [1, 77, 108], 2, progress=False)
     packing = Payloads(trace)
     assert "hazards" not in decode(packing.encode())[0]
     assert packing.look_for_hazards() and not packing.look_for_hazards()
@@ -193,9 +176,6 @@ def test_a_trace_without_declared_accesses_has_its_pairs_when_they_are_wanted() 
     debugger = kvviz.debug(trace)
     debugger._answer({"do": "hazards"})
     assert decode(debugger.payload)[0]["hazards"]["total"] >= len(found)
-
-
-# -- the picture ------------------------------------------------------------------------------------------------------
 
 
 def test_the_picture_is_one_document_that_needs_nothing() -> None:
@@ -220,7 +200,6 @@ def test_names_of_any_kind_stay_text() -> None:
     root = ElementTree.fromstring(svg)
     assert "<script" not in svg and 'k"]}</text>' in "".join(root.itertext())
     assert "<script>alert(1)" not in graph.trace.to_html()
-    # and long ones are cut to their places
     graph = columns_of_a_transposed_cache("blk.0." * 60)
     (hazard,) = kvviz.hazards(graph, level="range")
     root = ElementTree.fromstring(hidden_pair_svg(graph, hazard))

@@ -1,9 +1,6 @@
 """The built-in layout beside Graphviz's, on the blocks of exported models; its parts on what hypothesis makes up."""
 
-from __future__ import annotations
-
 from itertools import combinations, pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,10 +12,10 @@ from kvviz.view.drawing.block_layout import Drawing, _with_graphviz, _with_layer
 from kvviz.view.drawing.layer_places import taut
 from kvviz.view.drawing.layered import ranks
 from kvviz.view.drawing.sketch import Sketch
+from tests.test_models import graph_of
 from tests.view.sketches import any_sketch, sketches_of
 
-ROOT = Path(__file__).resolve().parents[2]
-MODELS = ["o01_optimum_llama", "o02_optimum1_merged_gpt2", "o04_dynamo_static_llama_op18", "o05_dynamo_llama_op23"]
+NAMES = ["o01_optimum_llama", "o02_optimum1_merged_gpt2", "o04_dynamo_static_llama_op18", "o05_dynamo_llama_op23"]
 
 
 def crossings(drawing: Drawing) -> int:
@@ -44,14 +41,13 @@ def bends(drawing: Drawing) -> int:
     return sum(len(line) // 2 - 2 for *_, line in drawing.edges)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", NAMES)
 def test_it_is_about_as_good_as_graphviz(name: str) -> None:
-    trace = kvviz.decode(kvviz.load(ROOT / "assets" / "models" / name / "model.onnx"), [5, 17, 33], 2)
+    trace = kvviz.decode(graph_of(name), [5, 17, 33], 2)
     sketches = [s for s in dict.fromkeys(sketches_of(trace)) if len(s.sizes) > 2]
     theirs = _with_graphviz(sketches, 60)
     ours = {sketch: _with_layers(sketch) for sketch in sketches}
     assert theirs.keys() == ours.keys()
-    # as few rows, for each block
     assert [ours[s].h for s in sketches] == [theirs[s].h for s in sketches]
     # and over all blocks hardly more crossings, bends and width
     assert sum(map(crossings, ours.values())) <= sum(map(crossings, theirs.values())) + 3
@@ -83,7 +79,6 @@ def test_rows_are_such_that_no_single_box_can_move_to_shorten_the_lines(sketch: 
 def test_a_taut_line_stays_in_its_gates_and_is_the_shortest(
     first: float, gates: list[tuple[float, float]], last: float
 ) -> None:
-    # given gates one below the other
     stops = [(10.0 * (i + 1), low, low + wide) for i, (low, wide) in enumerate(gates)]
     start, end = (first, 0.0), (last, 10.0 * (len(gates) + 1))
     line = taut(start, stops, end)

@@ -1,7 +1,5 @@
 """Layout: whatever engine there is, every box gets a place, in time."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Iterator
@@ -78,10 +76,8 @@ def test_equal_blocks_are_laid_out_once_and_not_all_are_remembered(monkeypatch: 
         return real(engine, sources, deadline)
 
     monkeypatch.setattr(module, "run_engine", counting)
-    # when the same block comes many times, and again
     first = layout([DIAMOND] * 5)
     second = layout([Sketch(DIAMOND.sizes, DIAMOND.links, DIAMOND.stubs)])
-    # then one child laid out one graph
     assert asked == [1]
     assert all(drawing is first[0] for drawing in [*first, *second])
     monkeypatch.setattr(module, "_CACHE_SIZE", 4)

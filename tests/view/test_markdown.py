@@ -1,7 +1,5 @@
 """Markdown of a step: what it says is what the trace says, GitHub's tables hold, and what it tells to run gives it."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 
@@ -54,10 +52,8 @@ def test_the_three_lines_make_the_same_step_again(story: kvviz.Trace, monkeypatc
     exec("\n".join(lines[:2]), names)
     assert sentence(names["trace"].steps[700], names["trace"]) == sentence(story.steps[700], story)
     assert lines[2] == "kvviz.debug(trace, step=700)"
-    # and they tell the options of the run
     trace = kvviz.decode(kvviz.load(STORY), [1, 77], 3, policy="rten", kv_capacity=8, progress=False)
     assert "[1, 77], max_new_tokens=3, policy='rten', kv_capacity=8)" in trace.to_markdown(5)
-    # and the policy states whose version it follows
     assert "| policy | rten, c7f7bad9 (after v0.25.0) |" in trace.to_markdown(5)
 
 
@@ -88,7 +84,6 @@ def test_names_stay_in_their_cells_and_become_no_markup() -> None:
     assert "``a\\|b`c`<img src=x>·\\| x \\| @someone #12 _y_ [z](http://z)``" in told
     assert "SHA-256" not in told
     assert text(evil) == "a\\|b\\`c\\`\\<img src=x\\>·\\| x \\| @<!-- -->someone #<!-- -->12 \\_y\\_ \\[z\\](http://z)"
-    # a name with backticks at its ends keeps them
     assert (code("`a"), code("a``"), code(" ")) == ("`` `a ``", "``` a`` ```", "`   `")
 
 

@@ -1,8 +1,6 @@
 """Charts: they show the trace's numbers, cover nothing, and leave no state behind."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import combinations
 from typing import Any
 
@@ -20,6 +18,7 @@ from kvviz.view.charts.chart_axes import MOST_POINTS, thinned, unit_of
 from kvviz.view.charts.heat_cells import STATES, cells
 from tests.decode import small
 from tests.engine.graphs import graph_of
+from tests.test_models import graph_of as model_of
 from tests.view.conftest import STORYTELLER
 
 CHARTS = [plots.memory, plots.cache, plots.copies, plots.lifetimes]
@@ -28,15 +27,29 @@ CHARTS = [plots.memory, plots.cache, plots.copies, plots.lifetimes]
 pytestmark = pytest.mark.usefixtures("no_figures")
 
 
-def extents(ax: Any) -> dict[str, Any]:
-    """Where the texts of a chart lie, in pixels, by their words."""
-    ax.figure.canvas.draw()
-    renderer = ax.figure.canvas.get_renderer()
-    texts = [*ax.texts, ax._left_title, ax.xaxis.label, ax.yaxis.label, *ax.get_xticklabels(), *ax.get_yticklabels()]
-    if ax.get_legend() is not None:
-        texts += ax.get_legend().get_texts()
-    shown = {t.get_text() + f"@{i}": t.get_window_extent(renderer) for i, t in enumerate(texts) if t.get_text()}
-    return {text: box for text, box in shown.items() if box.width and box.height}
+def texts_of(figure: Any) -> Iterator[tuple[str, Any]]:
+    """Words and places of all texts of a figure, in pixels, without ticks beyond the ends of their axis."""
+    figure.canvas.draw()
+    renderer = figure.canvas.get_renderer()
+    for ax in figure.axes:
+        texts = [*ax.texts, ax._left_title, ax.xaxis.label, ax.yaxis.label]
+        for axis, ends in ((ax.xaxis, ax.get_xlim()), (ax.yaxis, ax.get_ylim())):
+            ticks = zip(axis.get_ticklabels(), axis.get_ticklocs())
+            texts += [tick for tick, at in ticks if min(ends) <= at <= max(ends)]
+        if ax.get_legend() is not None:
+            texts += ax.get_legend().get_texts()
+        for text in texts:
+            box = text.get_window_extent(renderer)
+            if text.get_text() and box.width and box.height:
+                yield text.get_text(), box
+
+
+def check_texts(figure: Any) -> None:
+    boxes = list(texts_of(figure))
+    wide, high = figure.get_size_inches() * figure.dpi
+    hits = [(a, b) for (a, x), (b, y) in combinations(boxes, 2) if x.padded(-1).overlaps(y.padded(-1))]
+    assert hits == []
+    assert [a for a, x in boxes if x.x0 < -1 or x.y0 < -1 or x.x1 > wide + 1 or x.y1 > high + 1] == []
 
 
 @pytest.mark.parametrize("chart", CHARTS)
@@ -49,8 +62,7 @@ def test_a_chart_draws_on_the_axes_that_it_is_given_or_on_its_own_and_no_text_co
     assert plt.get_fignums() == []
     ax = chart(trace)
     assert plt.get_fignums() == [ax.figure.number]
-    boxes = extents(ax)
-    assert not [(a, b) for (a, x), (b, y) in combinations(boxes.items(), 2) if x.padded(-1).overlaps(y.padded(-1))]
+    check_texts(ax.figure)
 
 
 @pytest.mark.parametrize("chart", CHARTS)
@@ -134,16 +146,14 @@ def test_units_keep_numbers_short(nbytes: float, unit: str) -> None:
     assert unit_of(nbytes)[0] == unit
 
 
-# -- several traces on one Axes ---------------------------------------------------------------------------------------
-
 SEVERAL = [plots.memory, plots.cache, plots.copies]
 
 
 @pytest.fixture(scope="module")
 def ways() -> dict[str, Trace]:
     """A decode with caches that are copied, one with room, one whose caller moves them, and one of fixed size."""
-    graph = kvviz.load(STORYTELLER / "concat" / "model.onnx")
-    fixed = kvviz.load(STORYTELLER / "tensor_scatter" / "model.onnx")
+    graph = model_of("storyteller/concat")
+    fixed = model_of("storyteller/tensor_scatter")
     prompt = np.load(STORYTELLER / "concat" / "ref.npz")["prompt"][:5]
     quiet: dict[str, Any] = {"max_new_tokens": 9, "progress": False}
     return {
@@ -163,7 +173,6 @@ def closed_form(trace: Trace) -> list[float]:
 
 
 def curve(ax: Any, name: str) -> np.ndarray:
-    """Numbers of the line that stands for a trace."""
     colour, marker = handles_of(ax)[name]
     (line,) = [one for one in ax.get_lines() if one.get_color() == colour and one.get_marker() == marker]
     return np.asarray(line.get_ydata()) * unit_of_axis(ax)
@@ -188,18 +197,15 @@ def test_bytes_copied_for_the_caches_are_those_of_the_trace_and_of_the_closed_fo
     assert list(crosses.get_xdata()) == np.flatnonzero(outside).tolist() != []
 
 
-def test_memory_of_several_traces_is_the_peak_of_every_run_above_the_weights(ways: dict[str, Trace]) -> None:
-    ax = plots.memory(ways)
+def test_of_several_traces_there_are_the_peaks_of_runs_above_the_weights_and_rows_of_first_caches(
+    ways: dict[str, Trace],
+) -> None:
+    memory, ax = plots.memory(ways), plots.cache(ways)
     for name, trace in ways.items():
         weights = sum(s.capacity for s in trace.storages if s.origin == "weights")
-        shown = curve(ax, name.replace("$", r"\$"))
-        assert np.allclose(shown, [run.peak_bytes - weights for run in trace.runs])
-
-
-def test_rows_of_several_traces_are_those_of_their_first_cache(ways: dict[str, Trace]) -> None:
-    ax = plots.cache(ways)
-    for name, trace in ways.items():
-        assert list(curve(ax, name.replace("$", r"\$"))) == [told.valid for told in trace.caches[0].runs]
+        shown = name.replace("$", r"\$")
+        assert np.allclose(curve(memory, shown), [run.peak_bytes - weights for run in trace.runs])
+        assert list(curve(ax, shown)) == [told.valid for told in trace.caches[0].runs]
     reserved = {tuple(line.get_ydata()) for line in ax.get_lines() if line.get_linewidth() == 1.0}
     assert reserved == {tuple(told.capacity for told in trace.caches[0].runs) for trace in ways.values()}
 
@@ -226,18 +232,6 @@ def handles_of(ax: Any) -> dict[str, Any]:
     return {name: look for text, look in zip(texts, shown) for name in text.split(", ")}
 
 
-def figure_texts(figure: Any) -> list[tuple[str, Any]]:
-    """Words and places of all titles, names and legends of a figure, without ticks beyond the ends of their axis."""
-    found = []
-    for ax in figure.axes:
-        beyond = set()
-        for axis, ends in ((ax.xaxis, ax.get_xlim()), (ax.yaxis, ax.get_ylim())):
-            places = zip(axis.get_ticklabels(), axis.get_ticklocs())
-            beyond |= {tick.get_text() for tick, at in places if not min(ends) <= at <= max(ends)}
-        found += [(text, box) for text, box in extents(ax).items() if text.partition("@")[0] not in beyond]
-    return found
-
-
 @pytest.mark.parametrize("size", [(4.0, 3.0), (8.0, 3.0), (13.0, 3.0)])
 @pytest.mark.parametrize("chart", [*CHARTS, plots.rows])
 def test_no_text_covers_another_or_leaves_the_figure_at_any_size(
@@ -251,24 +245,12 @@ def test_no_text_covers_another_or_leaves_the_figure_at_any_size(
 
 @pytest.mark.parametrize("layout", ["constrained", "tight"])
 def test_charts_side_by_side_leave_each_other_room(layout: str, ways: dict[str, Trace]) -> None:
-    charts: list[tuple[Any, ...]] = [
-        (plots.memory, plots.cache, plots.copies),
-        (plots.lifetimes, plots.rows, plots.memory),
-    ]
-    for source, three in [(ways["copied"], charts[0]), (ways["copied"], charts[1]), (ways, charts[0])]:
+    others: list[Any] = [plots.lifetimes, plots.rows, plots.memory]
+    for source, three in [(ways["copied"], SEVERAL), (ways["copied"], others), (ways, SEVERAL)]:
         figure = plt.figure(figsize=(13.0, 3.0), layout=layout)
         for chart, ax in zip(three, figure.subplots(1, 3)):
             chart(source, ax=ax)
         check_texts(figure)
-
-
-def check_texts(figure: Any) -> None:
-    """No text lies over another, and all are inside the figure."""
-    boxes = figure_texts(figure)
-    wide, high = figure.get_size_inches() * figure.dpi
-    hits = [(a, b) for (a, x), (b, y) in combinations(boxes, 2) if x.padded(-1).overlaps(y.padded(-1))]
-    assert hits == []
-    assert [a for a, x in boxes if x.x0 < -1 or x.y0 < -1 or x.x1 > wide + 1 or x.y1 > high + 1] == []
 
 
 def test_of_runs_without_steps_the_memory_chart_draws_no_marks(sparse: Trace) -> None:
@@ -278,14 +260,6 @@ def test_of_runs_without_steps_the_memory_chart_draws_no_marks(sparse: Trace) ->
     marks = [line for line in lines if len(line.get_xdata()) == 2]
     assert [line.get_xdata()[0] for line in marks] == [run.first for run in kept]
     assert "in the 9 runs whose steps were kept" in ax.get_title(loc="left").replace("\n", " ")
-
-
-def test_traces_without_caches_say_so(looping: Trace) -> None:
-    ax = plots.cache({"loop": looping})
-    assert [text.get_text() for text in ax.texts] == ["these traces have no caches"]
-
-
-# -- rows of one cache ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ["concat", "scatter_nd", "circular"])
@@ -306,10 +280,11 @@ def test_every_row_of_every_run_lies_under_a_box_of_its_state(kind: str) -> None
                 assert hit == [STATES[state]]
 
 
-def test_rows_can_be_named_and_what_is_not_there_is_refused(decoded: Trace) -> None:
+def test_rows_can_be_named_and_what_is_not_there_is_refused(decoded: Trace, looping: Trace) -> None:
     assert decoded.caches[2].name in plots.rows(decoded, decoded.caches[2].name).get_title(loc="left")
     with pytest.raises(kvviz.KvvizError, match="there is no cache 'nothing'"):
         plots.rows(decoded, "nothing")
+    assert [text.get_text() for text in plots.cache({"loop": looping}).texts] == ["these traces have no caches"]
     # states of rows differ in more than their fill
     kinds = {(heat_cells._HATCH[state], heat_cells._inks(state, LIGHT)[1]) for state in STATES}
     assert len(kinds) == len(STATES)

@@ -1,7 +1,5 @@
 """The report says what the trace says, fits on a screen, and goes through JSON unharmed."""
 
-from __future__ import annotations
-
 import json
 import re
 from html import escape
@@ -19,7 +17,8 @@ from kvviz.report.finding_groups import held_groups
 from kvviz.trace.units import size
 from tests.decode.small import ROWS, tensor_scatter
 from tests.engine.graphs import graph_of
-from tests.graph.build import MODELS, model, node
+from tests.graph.build import model, node
+from tests.test_models import graph_of as model_of
 from tests.view.conftest import Html
 
 
@@ -40,13 +39,12 @@ def test_the_data_is_json_and_has_the_trace_s_own_numbers(trace: kvviz.Trace) ->
     assert data["steps"] == len(trace.steps) == sum(run["steps"] for run in data["runs"])
     # of a run whose steps were not kept only the totals are there
     bare = [run for run in data["runs"] if not run["kept"]]
-    assert data["totals"] == {
-        "peak_bytes": trace.peak_bytes,
-        "bytes_allocated": sum(step.allocated for step in trace.steps) + sum(run["bytes_allocated"] for run in bare),
-        "bytes_written": sum(step.written for step in trace.steps) + sum(run["bytes_written"] for run in bare),
-        "bytes_copied": sum(step.copied for step in trace.steps) + sum(run["bytes_copied"] for run in bare),
-        "bytes_moved_outside": sum(run["bytes_moved_outside"] for run in data["runs"]),
-    }
+    totals = data["totals"]
+    for name in ("allocated", "written", "copied"):
+        spent = sum(getattr(step, name) for step in trace.steps) + sum(run[f"bytes_{name}"] for run in bare)
+        assert totals[f"bytes_{name}"] == spent
+    assert totals["peak_bytes"] == trace.peak_bytes
+    assert totals["bytes_moved_outside"] == sum(run["bytes_moved_outside"] for run in data["runs"])
     assert data["runs_kept"] == len(data["runs"]) - len(bare) > 0
     assert sum(data["peak"]["groups"].values()) == trace.peak_bytes
     assert len(data["held_too_long"]) == len(explain(trace).held_too_long)
@@ -72,8 +70,7 @@ def test_runs_are_listed_with_their_tokens_and_of_many_the_first_and_the_last_on
     assert len(lines) == 1 + len(decoded.runs)
     for run, line in zip(decoded.runs, lines[1:]):
         assert f"{run.token} {run.text!r}" in line and size(run.peak_bytes) in line
-    graph = kvviz.load(MODELS / "o05_dynamo_llama_op23" / "model.onnx")
-    lines = block(repr(explain(kvviz.decode(graph, [3, 1], 9))), "run ")
+    lines = block(repr(explain(kvviz.decode(model_of("o05_dynamo_llama_op23"), [3, 1], 9))), "run ")
     assert [line.split("  ")[0] for line in lines[1:]] == ["prefill", "… 6 rows …", "decode 7", "decode 8"]
 
 
@@ -93,7 +90,6 @@ def test_where_steps_of_some_runs_were_kept_the_head_says_of_how_many_and_whose_
     assert f"{size(past)} of past rows were copied in 29 runs" in " ".join(map(str.strip, lines))
     scopes = {"copied": "all 30 runs, steps of 9 kept", "miss": "9 runs whose steps were kept"}
     assert {one.kind: one.scope for one in kvviz.findings(sparse) if one.kind in scopes} == scopes
-    # and the table of runs begins with those that have steps
     lines = block(repr(explain(sparse)), "run ")
     assert [re.split(r"\s{2,}", line)[0] for line in lines[1:]] == [
         "prefill",
@@ -128,9 +124,6 @@ def test_warnings_about_caches_are_told_once_and_those_first_that_make_results_w
     assert [one.kind for one in found] == ["newest row not attended", "past copied"]
     first = next(w for w in cache_warnings(decoded) if w.kind == "newest row not attended")
     assert found[0].sentence == f"{first.sentence} (so with 1 other cache)" and len(found[0].caches) == 2
-    told = [one.example for one in kvviz.findings(decoded) if one.kind == "cache" and one.example]
-    assert told[0] == found[0].sentence
-    assert [one["kind"] for one in kvviz.explain(decoded).to_dict()["cache_findings"]] == [one.kind for one in found]
     assert escape(first.sentence, quote=True) in report_html(explain(decoded))
     # and what a finding says with its fix no warning says again
     assert {warning.kind for warning in cache_warnings(copying)} == {"past copied"}
@@ -153,14 +146,6 @@ def test_the_findings_begin_with_what_missed_ops_spent_and_give_an_example_of_th
             assert one.example.removeprefix(f"step {one.step:,}: ") in messages
 
 
-def test_a_fix_says_at_how_many_steps_it_saves() -> None:
-    graph = graph_of("g (float[8] x) => (float[8] b, float[8] y) { a = Relu(x) [first] b = Neg(a) y = Abs(a) }")
-    trace = kvviz.run(graph, {"x": np.ones(8, np.float32)})
-    found = {one.selection: one.change for one in kvviz.findings(trace) if one.kind == "miss"}
-    # Abs took the memory that Neg could have, and would have to allocate instead
-    assert found == {("node", "a"): "donate x (saves 32 B at this step)", ("node", "first"): ""}
-
-
 def test_what_was_held_too_long_is_a_finding_and_outputs_need_no_action(branching: kvviz.Trace) -> None:
     groups = held_groups(branching, explain(branching).held_too_long)
     assert len(groups) > 3
@@ -180,7 +165,6 @@ def test_the_peak_is_told_with_its_step_and_its_largest_storages_and_every_cache
     largest = next(part for part in found.parts if part.origin != "weights")
     assert lines[0].split(", ")[0].strip() == f"weights {size(found.groups['weights'])}"
     assert f"B{largest.storage} {largest.name}" in lines[1]
-    # and caches with rows and bytes of the first and the last run
     lines = block(repr(explain(decoded)), "cache ")
     assert len(lines) == 1 + len(decoded.caches)
     for cache, line in zip(decoded.caches, lines[1:]):
@@ -189,11 +173,9 @@ def test_the_peak_is_told_with_its_step_and_its_largest_storages_and_every_cache
         assert re.split(r"\s{2,}", line) == [cache.name, cache.protocol, "16", rows, "0 B … 0 B", written]
 
 
-def test_where_nothing_is_missed_or_a_run_was_interrupted_the_report_says_so() -> None:
-    graph = graph_of("g (float[4] x) => (float[4] y) { y = Relu(x) }")
-    trace = kvviz.run(graph, {"x": np.ones(4, np.float32)}, donate=["x"])
-    assert "nothing to gain: every op that could run in place did" in repr(explain(trace))
-    assert "1 in place, 0 views, 0 missed, 0 cannot" in repr(explain(trace))
+def test_where_a_run_was_interrupted_the_report_says_so() -> None:
+    trace = kvviz.run(graph_of("g (float[4] x) => (float[4] y) { y = Relu(x) }"), {"x": np.ones(4, np.float32)})
+    assert "stopped from the keyboard" not in repr(explain(trace))
     trace.interrupted = True
     assert "stopped from the keyboard" in repr(explain(trace))
 
@@ -252,18 +234,14 @@ def test_numbers_reasons_and_fixes_are_those_of_the_report(copying: kvviz.Trace)
     told = " ".join(text for tag, _, text in Html(report_html(report)).texts if tag != "style")
     assert f"Findings: missed ops spent {size(report.counts.missed_bytes)}; " in told
     assert f"Peak: {size(copying.peak_bytes)} at step {report.peak.step:,}" in told
-    for group, nbytes in report.peak.groups.items():
-        assert group in told and size(nbytes) in told
     fix = next(one.fix for one in report.findings if one.fix is not None)
     assert f"fix: {fix.label}" in told and fix.sentence in told and fix.code in told
-    assert report.caches[0].sentence in told
 
 
 @pytest.mark.parametrize("policy", ["ideal", "rten"])
 def test_two_pasts_of_one_op_are_cured_by_two_changes_together_of_which_none_helps_alone(policy: str) -> None:
-    graph = kvviz.load(MODELS / "storyteller" / "gqa" / "model.onnx")
+    graph = model_of("storyteller/gqa")
     trace = kvviz.run(graph, kvviz.inputs(graph), policy=policy)
     copied = next(one for one in kvviz.findings(trace) if one.kind == "copied")
     assert copied.cure is not None and copied.cure.about.startswith("None alone; these two together.")
-    # and it keeps its word
     assert trace.bytes_copied - copied.cure.fix.apply().bytes_copied == copied.cure.fix.saves > 0

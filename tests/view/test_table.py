@@ -1,7 +1,5 @@
 """The table of steps: the accessible and the searchable form of a trace."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

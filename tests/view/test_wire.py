@@ -1,7 +1,5 @@
 """The payload tells what the trace tells, and nothing of it depends on the clock or the order of a dict."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from collections.abc import Callable
@@ -21,7 +19,6 @@ from tests.view.conftest import HOSTILE
 
 @cache
 def sent_of(trace: kvviz.Trace) -> tuple[dict, dict[str, np.ndarray]]:
-    """Header and columns of the payload of a trace."""
     return payload.decode(payload.payload(trace))
 
 
@@ -64,15 +61,6 @@ def test_the_story_names_for_every_word_the_run_that_said_it(decoded: kvviz.Trac
     assert [word["run"] for word in story] == [None] * len(decoded.prompt) + list(range(len(decoded.tokens)))
     assert [run["label"] for run in head["runs"]] == ["prefill", "decode 1", "decode 2", "decode 3"]
     assert [run["text"] for run in head["runs"]] == decoded.words[len(decoded.prompt) :]
-
-
-def test_the_live_edge_names_the_ops_that_can_run(halfway: kvviz.Trace, decoded: kvviz.Trace) -> None:
-    assert sent_of(decoded)[0]["live"] is None
-    head, _ = payload.decode(payload.payload(halfway))
-    assert halfway.live is not None
-    nodes = head["graphs"][0]["nodes"]
-    told = [nodes[choice["node"]][0] for choice in head["live"]["frontier"]]
-    assert told == [node.name for node in halfway.live.frontier] != []
 
 
 def test_the_bytes_are_the_same_each_time_and_columns_start_where_typed_arrays_can(trace: kvviz.Trace) -> None:

@@ -1,7 +1,5 @@
 """The findings as the page reads them: words and numbers are those of `kvviz.findings`."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -9,15 +7,7 @@ import pytest
 import kvviz
 from kvviz.trace.outcome import spent
 from kvviz.view.page_data import payload
-from kvviz.view.page_data.payload import Payloads
-from kvviz.view.page_data.payload_graphs import GraphTable, add_tables
-from kvviz.view.page_data.payload_report import report_header, spans
-
-
-def tables_of(trace: kvviz.Trace) -> dict[int, GraphTable]:
-    tables: dict[int, GraphTable] = {}
-    add_tables(tables, trace.frames)
-    return tables
+from kvviz.view.page_data.payload_report import spans
 
 
 def series(sent: list[int]) -> list[int]:
@@ -65,26 +55,17 @@ def test_a_file_has_the_findings_with_their_steps_and_cures(name: str, request: 
 
 
 def test_steps_are_numbered_as_in_a_payload_that_leaves_runs_out(decoded: kvviz.Trace) -> None:
-    # given a payload with the last run only
     last = decoded.runs[-1]
     kept = range(last.first, last.last)
-    header = report_header(kvviz.explain(decoded), decoded, tables_of(decoded), kept)
+    header = payload.decode(payload.payload(decoded, detail={last.index}))[0]["report"]
     assert header["steps"] == len(kept)
     for there, one in zip(header["findings"], kvviz.findings(decoded)):
         places = series(there["at"]) if "at" in there else steps_of(decoded, there)
         assert sorted(place + last.first for place in places) == sorted(step for step in one.at if step in kept)
+        for part in (part for part in there.get("parts", []) if "op" in part):
+            assert {decoded.steps[place + last.first].op_type for place in series(part["at"])} <= {part["op"]}
         assert there["times"] == len(one.at), "also of steps that are not sent"
         assert there["step"] == one.step, "the number by which it is known"
-
-
-def test_a_trace_that_goes_on_is_diagnosed_only_when_it_is_asked_for(halfway: kvviz.Trace) -> None:
-    payloads = Payloads(halfway)
-    assert payload.decode(payloads.encode())[0]["report"] is None
-    first, cured = payloads.report(cures=False), payloads.report()
-    assert first["cures"] is False and not any("cure" in one for one in first["findings"])
-    assert first["steps"] == cured["steps"] == len(halfway.steps)
-    assert [one["title"] for one in first["findings"]] == [one["title"] for one in cured["findings"]]
-    assert any("cure" in one for one in cured["findings"])
 
 
 def test_the_words_of_a_policys_planner_are_sent_with_the_step(copying: kvviz.Trace) -> None:

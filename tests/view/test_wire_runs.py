@@ -1,9 +1,8 @@
 """What the page is told of runs: as many as fit, their times and lanes, and the rows that caches began with."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
 from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,43 +11,32 @@ from hypothesis import strategies as st
 
 import kvviz
 from kvviz.decode.token_loop import DecodeSession
-from kvviz.errors import KvvizError
 from kvviz.view.page_data import payload_runs
 from kvviz.view.page_data.payload import Payloads, decode, payload
 from kvviz.view.page_data.payload_cache_rows import cache_payload
 from kvviz.view.page_data.payload_runs import few_runs
 from tests.engine.graphs import graph_of
+from tests.test_models import graph_of as model_of
 from tests.trace.recordings import two_lanes
-from tests.view.conftest import STORYTELLER
 
 MB = 1_000_000
 
 
-@dataclass
-class Counted:
-    """A run of which only the number of steps matters."""
-
-    first: int
-    last: int
-
-
-def runs_of(sizes: list[int]) -> list[Counted]:
+def runs_of(sizes: list[int]) -> list[Any]:
+    """Runs of which only the number of steps matters."""
     ends = np.cumsum([0, *sizes]).tolist()
-    return [Counted(first, last) for first, last in pairwise(ends)]
+    return [SimpleNamespace(first=first, last=last) for first, last in pairwise(ends)]
 
 
 @pytest.fixture(scope="module")
 def long() -> kvviz.Trace:
-    """512 runs of 554 steps each."""
-    graph = kvviz.load(STORYTELLER / "concat" / "model.onnx")
-    return kvviz.decode(graph, [1, 5, 9, 12], max_new_tokens=512, progress=False)
+    return kvviz.decode(model_of("storyteller/concat"), [1, 5, 9, 12], max_new_tokens=512, progress=False)
 
 
 @pytest.fixture
 def short_budget(monkeypatch: pytest.MonkeyPatch, decoded: kvviz.Trace) -> None:
     """A budget that the decode of four runs exceeds."""
-    run = decoded.runs[0].last
-    monkeypatch.setattr(payload_runs, "BUDGET", 2 * run)
+    monkeypatch.setattr(payload_runs, "BUDGET", 2 * decoded.runs[0].last)
 
 
 @given(st.lists(st.integers(0, 2000), min_size=2, max_size=700), st.integers(1, 20_000))
@@ -88,7 +76,6 @@ def test_512_runs_are_told_in_a_few_of_them_and_all_their_totals(long: kvviz.Tra
         totals = [told_run[key] for key in ("peak", "copied", "written", "allocated")]
         assert totals == [run.peak_bytes, run.bytes_copied, run.bytes_written, run.bytes_allocated]
     assert [len(cache["valid"]) for cache in head["caches"]] == [512] * len(long.caches)
-    # and all steps of 60,000 are under 8 MB
     most = range(512)[: payload_runs.BUDGET // 554]
     told = Payloads(long, most).encode(lazy=True)
     assert len(decode(told)[1]["step.node"]) > 59_000
@@ -101,11 +88,8 @@ def test_steps_of_a_told_run_are_those_of_the_whole_recording(decoded: kvviz.Tra
     kept = [i for k in (1, 3) for i in range(decoded.runs[k].first, decoded.runs[k].last)]
     for name in ("node", "flags", "taken", "live", "alloc", "copied", "written"):
         assert np.array_equal(some[f"step.{name}"], every[f"step.{name}"][kept]), name
-    texts = [
-        [head["strings"][i] for i in ids]
-        for head, ids in ((part, some["step.sentence"]), (whole, every["step.sentence"][kept]))
-    ]
-    assert texts[0] == texts[1]
+    texts = [part["strings"][i] for i in some["step.sentence"]]
+    assert texts == [whole["strings"][i] for i in every["step.sentence"][kept]]
     # frames are numbered by their places, and are those of these runs only
     assert sorted(set(some["frame.run"].tolist())) == [1, 3]
     assert np.array_equal(some["frame.run"][some["step.frame"]], every["frame.run"][every["step.frame"][kept]])
@@ -133,8 +117,6 @@ def test_a_run_that_is_asked_for_is_told_and_the_last_few_are_kept(long: kvviz.T
     assert [run["last"] > run["first"] for run in head["runs"]][20:61:10] == [False, True, True, True, True]
     assert payloads.kept == sorted(payloads.kept) and len(payloads.kept) == len(col["step.node"])
     assert payloads.kept[head["runs"][40]["first"]] == long.runs[40].first
-    with pytest.raises(KvvizError, match="run 999 does not exist; there are 512"):
-        payloads.show(999)
 
 
 @pytest.mark.usefixtures("short_budget")
@@ -155,23 +137,6 @@ def test_what_goes_on_is_told_however_long_it_was_before(decoded: kvviz.Trace) -
         runs = col["frame.run"][col["step.frame"]]
         assert 0 in runs and len(session.trace.runs) - 1 in col["frame.run"]
         assert grown["live"]["frame"] < len(col["frame.run"])
-
-
-def test_the_diagnosis_of_a_long_recording_waits_until_it_is_asked_for(decoded: kvviz.Trace) -> None:
-    payloads = Payloads(decoded, {0, 3})
-    assert decode(payloads.encode(lazy=True))[0]["report"] is None
-    report = payloads.report()
-    assert report["steps"] == len(payloads.kept)
-    assert decode(payloads.encode(lazy=True))[0]["report"] == report
-    # places in the payload, numbers of the recording
-    groups = [part for finding in report["findings"] for part in finding.get("parts", ()) if "op" in part]
-    assert groups
-    for group in groups:
-        spans = [group["at"][i : i + 3] for i in range(0, len(group["at"]), 3)]
-        places = [first + i * by for first, by, many in spans for i in range(many)]
-        assert places
-        assert {decoded.steps[payloads.kept[place]].op_type for place in places} == {group["op"]}
-        assert decoded.steps[group["step"]].op_type == group["op"]
 
 
 def test_times_travel_with_their_lanes(decoded: kvviz.Trace) -> None:

@@ -1,7 +1,5 @@
 """What the page is told of values: the columns of the trace, and where the first NaN is."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -14,14 +12,14 @@ from kvviz.view.page_data.payload_values import values_payload
 from kvviz.widget import Debugger
 from tests.engine.graphs import graph_of
 from tests.outside.told import loaded
-from tests.view.conftest import STORYTELLER
+from tests.test_models import graph_of as model_of
 
 BROKEN = "g (float[3] x) => (float[3] y) { a = Neg (x) r = Sqrt (a) y = Exp (r) }"
 
 
 @pytest.fixture(scope="module")
 def trace() -> kvviz.Trace:
-    made = kvviz.decode(kvviz.load(STORYTELLER / "concat" / "model.onnx"), [1, 2, 3], 4, progress=False)
+    made = kvviz.decode(model_of("storyteller/concat"), [1, 2, 3], 4, progress=False)
     made.summarise("10 MB")
     return made
 
@@ -35,7 +33,6 @@ def test_all_columns_are_told_as_they_are(trace: kvviz.Trace) -> None:
         assert np.frombuffer(have, dtype).reshape(-1, width).tobytes() == want.tobytes(), name
     assert head["about"] == trace.values.about() and head["budget"] == 10_000_000
     assert head["codes"] | {"bins": BINS, "nan": NAN, "shades": SHADES} == head["codes"]
-    # and a trace that was loaded is told in the same bytes
     assert values_payload(loaded(trace)) == values_payload(trace)
 
 
@@ -54,7 +51,6 @@ def test_values_are_told_once_the_page_asks_and_where_the_first_nan_is() -> None
 
 
 def test_debug_can_be_asked_for_values_at_once() -> None:
-    graph = kvviz.load(STORYTELLER / "concat" / "model.onnx")
-    debugger = kvviz.debug(graph, prompt=[1, 2, 3], max_new_tokens=3, values="50 kB")
+    debugger = kvviz.debug(model_of("storyteller/concat"), prompt=[1, 2, 3], max_new_tokens=3, values="50 kB")
     assert debugger.trace.values is not None and debugger.trace.values.budget == 50_000 and debugger.value_data
     assert kvviz.debug(graph_of(BROKEN), {"x": np.ones(3, np.float32)}, values="1 kB").value_data == b""

@@ -1,7 +1,5 @@
 """Messages to a debugger, as its page sends them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from kvviz.widget import Debugger

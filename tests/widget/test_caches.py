@@ -1,10 +1,5 @@
 """Caches and long recordings in the debugger, without a browser: what the page asks for, and what it is told."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -17,15 +12,13 @@ from kvviz.view.page_data.payload_cache_rows import cache_payload
 from kvviz.view.page_data.payload_lanes import unpack_lanes
 from kvviz.widget import Debugger
 from tests.decode import small
+from tests.test_models import graph_of
 from tests.widget.asking import ask
-
-MODELS = Path(__file__).parents[2] / "assets" / "models"
 
 
 @pytest.fixture(scope="module")
 def story() -> kvviz.Trace:
-    graph = kvviz.load(MODELS / "o01_optimum_llama" / "model.onnx")
-    return kvviz.decode(graph, [5, 17, 33], 8, kv_capacity=16, progress=False)
+    return kvviz.decode(graph_of("o01_optimum_llama"), [5, 17, 33], 8, kv_capacity=16, progress=False)
 
 
 @pytest.fixture
@@ -41,15 +34,12 @@ def told_runs(debugger: Debugger) -> list[int]:
 
 
 def test_a_page_has_the_rows_of_its_caches_and_they_are_sent_again_when_a_run_ends() -> None:
-    graph = kvviz.load(MODELS / "o01_optimum_llama" / "model.onnx")
-    debugger = kvviz.debug(graph, prompt=[5, 17, 33], max_new_tokens=4, recorded=1)
+    debugger = kvviz.debug(graph_of("o01_optimum_llama"), prompt=[5, 17, 33], max_new_tokens=4, recorded=1)
     before = debugger.cache_data
     assert before == cache_payload(debugger.trace)
     assert {"modules", "cache_data"} <= set(debugger.get_state()), "a saved notebook has them"
-    # when it goes on, but the run does not end
     debugger.goto(len(debugger.trace.steps) + 3)
     assert debugger.cache_data == before
-    # and when it does
     debugger.goto(len(debugger.trace.steps) + 450)
     header, columns = unpack(debugger.cache_data)
     assert len(header["runs"]) == len(debugger.trace.runs) >= 3
@@ -67,23 +57,9 @@ def test_what_attention_weighed_is_told_by_query_head() -> None:
         assert np.allclose(told, weights[:, : told.shape[1]], atol=1e-5)
         assert not weights[:, told.shape[1] :].any()
         assert answer["id"] == "attention:0:0:0"
-
-
-@pytest.mark.parametrize(
-    ("message", "told"),
-    [
-        ({"do": "attention", "cache": 0, "run": 1, "query": -1}, "does not show what attention weighed"),
-        ({"do": "attention", "cache": 9, "run": 1, "query": -1}, "cache 9 has no run 1"),
-        ({"do": "attention", "cache": 0, "run": 99, "query": -1}, "cache 0 has no run 99"),
-        ({"do": "attention", "cache": 0, "run": 1, "query": 7}, "no such query"),
-        ({"do": "detail", "run": 99}, "run 99 does not exist; there are 5"),
-    ],
-)
-def test_what_cannot_be_told_is_refused_in_a_sentence(message: dict[str, Any], told: str) -> None:
-    made = small.concat() if message.get("query") == 7 else small.attention()
-    debugger = Debugger(kvviz.decode(kvviz.load(made.proto), [1, 2, 3], 5, progress=False))
-    (answer,) = ask(debugger, id=3, **message)
-    assert told in answer["error"]
+    fused = Debugger(kvviz.decode(kvviz.load(small.attention().proto), [1, 2, 3], 5, progress=False))
+    (answer,) = ask(fused, do="attention", id=3, cache=0, run=1, query=-1)
+    assert "does not show what attention weighed" in answer["error"]
 
 
 def test_the_steps_of_a_run_come_when_they_are_asked_for(long: Debugger) -> None:
@@ -105,10 +81,8 @@ def test_the_steps_of_a_run_come_when_they_are_asked_for(long: Debugger) -> None
 def test_a_run_without_steps_keeps_its_number_while_the_cursor_stands_before_it(
     story: kvviz.Trace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # given a run whose steps were not recorded
     monkeypatch.setattr(story.runs[3], "last", story.runs[3].first)
     debugger = Debugger(story)
-    # when the page goes to it
     debugger.set_state({"cursor": story.runs[3].first - 1, "decode_step": 3})
     assert (debugger.cursor, debugger.decode_step) == (story.runs[3].first - 1, 3)
     (answer,) = ask(debugger, do="detail", id=1, run=3)
@@ -124,7 +98,6 @@ def test_a_long_trace_is_not_diagnosed_before_somebody_wants_to_know(long: Debug
         [one["title"] for one in sent["findings"]] for sent in (decode(long.payload)[0]["report"], answer["report"])
     ]
     assert titles[0] and titles[0] == titles[1]
-    # a fork of it shows the same runs
     number = next(i for i, one in enumerate(answer["report"]["findings"]) if one.get("cure"))
     ask(long, do="fix", finding=number)
     heads = [decode(payload)[0] for payload in (long.payload, unpack_lanes(long.branches)["0"])]

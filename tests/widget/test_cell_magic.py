@@ -1,7 +1,5 @@
 """``%load_ext kvviz`` and ``%%kvviz``, in a real IPython shell; and what traces and graphs show of themselves."""
 
-from __future__ import annotations
-
 import base64
 import re
 from typing import Any
@@ -14,7 +12,8 @@ from IPython.core.interactiveshell import InteractiveShell
 import kvviz
 from kvviz.errors import KvvizError
 from kvviz.view.cards import graph_card, trace_card
-from tests.graph.build import MODELS, model, node
+from tests.graph.build import model, node
+from tests.test_models import graph_of
 
 TINY = model([node("Add", "x x", "y"), node("Relu", "y", "z")], ["x float 4"], ["z float 4"])
 
@@ -49,13 +48,12 @@ def test_names_that_a_cell_gives_stay_and_traces_from_before_do_not_count(shell:
     with pytest.raises(KvvizError, match="the cell made no trace"):
         shell.run_cell_magic("kvviz", "", "second = 2\nfirst.title")
     assert shell.user_ns["second"] == 2
-    # what it raises is raised
     with pytest.raises(ZeroDivisionError):
         shell.run_cell_magic("kvviz", "", "1 / 0")
 
 
 def test_a_trace_shows_its_curve_and_the_verdict_and_a_graph_what_it_is() -> None:
-    graph = kvviz.load(MODELS / "o01_optimum_llama" / "model.onnx")
+    graph = graph_of("o01_optimum_llama")
     llama = kvviz.decode(graph, [5, 17, 33], 3, progress=False)
     card = llama._repr_html_()
     for entry in llama.explain().verdict:
@@ -71,7 +69,6 @@ def test_a_trace_shows_its_curve_and_the_verdict_and_a_graph_what_it_is() -> Non
     highest = min(points, key=lambda point: point[1])
     assert highest[0] / 560 == pytest.approx(live.index(max(live)) / len(live), abs=0.01)
     assert len(card) < 10_000
-    # a graph says its kind, its caches and its inputs
     card = llama.graph._repr_html_()
     assert "a text decoder" in card and "4 growing" in card and "input_ids" in card
     assert "past_key_values" not in card
@@ -82,6 +79,5 @@ def test_names_in_cards_are_text_not_markup() -> None:
     graph = kvviz.load(model([node("Relu", name, "y")], [f"{name} float 2"], ["y float 2"]), name=name)
     for card in (graph_card(graph), trace_card(kvviz.run(graph, {name: [1, 2]}))):
         assert "<script>" not in card and "&lt;script&gt;" in card
-    # a trace of nothing has a card too
     graph = kvviz.load(model([], ["x float 2"], ["x float 2"]))
     assert "<img" not in trace_card(kvviz.run(graph, {"x": [1, 2]}))

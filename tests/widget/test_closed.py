@@ -1,7 +1,5 @@
 """What is closed is freed: a page that was opened and closed leaves nothing behind."""
 
-from __future__ import annotations
-
 import gc
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The widget's protocol, without a browser: traits, messages from the page, links between debuggers, still pictures."""
 
-from __future__ import annotations
-
 import base64
 import json
 import signal
@@ -11,58 +9,47 @@ from typing import Any
 import numpy as np
 import pytest
 import traitlets
-from onnx import parser
 
 import kvviz
 from kvviz.errors import KvvizError
-from kvviz.view.page_data.payload import decode
+from kvviz.explain.sentences import sentence
+from kvviz.view.page_data.payload import Payloads, decode
 from kvviz.widget import Debugger
+from tests.engine.graphs import graph_of
+from tests.test_models import graph_of as model_of
 from tests.widget.asking import ask
-
-MODELS = Path(__file__).parents[2] / "assets" / "models"
 
 
 def small() -> Any:
     """Two ops that may run in either order, then one that needs both."""
-    return kvviz.load(
-        parser.parse_model(
-            '<ir_version: 10, opset_import: ["" : 21]> small (float[4] x) => (float[4] y)'
-            " { a = Relu(x)  b = Neg(x)  y = Add(a, b) }"
-        )
-    )
+    return graph_of("small (float[4] x) => (float[4] y) { a = Relu(x) b = Neg(x) y = Add(a, b) }")
 
 
 @pytest.fixture
 def paused() -> Debugger:
-    """A debugger before the first op of a run."""
     return kvviz.debug(small(), {"x": np.arange(4, dtype=np.float32)})
 
 
 @pytest.fixture(scope="module")
 def story() -> kvviz.Trace:
-    graph = kvviz.load(MODELS / "o01_optimum_llama" / "model.onnx")
-    return kvviz.decode(graph, [5, 17, 33], 3, kv_capacity=8)
+    return kvviz.decode(model_of("o01_optimum_llama"), [5, 17, 33], 3, kv_capacity=8)
 
 
 def test_a_run_opens_before_its_first_op_and_the_page_steps_and_chooses(paused: Debugger) -> None:
-    # given the frontier, with what each op would allocate and free
     header, _ = decode(paused.payload)
     told = {header["graphs"][0]["nodes"][e["node"]][0]: e for e in header["live"]["frontier"]}
     assert paused.cursor == -1
     assert list(told) == list(paused.frontier()) == ["a", "b"]
     (answer,) = ask(paused, do="choose", frame=0, node=2)
     assert "cannot run at step 0: it waits for" in answer["error"] and len(paused.trace.steps) == 0
-    # when one of them is chosen
     assert ask(paused, do="choose", frame=0, node=1) == []
     step = paused.trace.steps[0]
     assert (step.node, paused.frontier()) == ("b", ("a",))
     assert told["b"]["alloc"] == step.allocated == 16
     assert told["b"]["frees"] == sum(paused.trace.storages[s].capacity for s in step.freed)
-    # when it steps past the recorded end
     assert ask(paused, do="next") == []
     assert paused.cursor == 1 and [step.node for step in paused.trace.steps] == ["b", "a"]
     assert decode(paused.payload, paused.edge, paused.latest)[0]["runs"][0]["last"] == 2
-    # when the cursor is set past the end
     paused.cursor = 99
     assert paused.cursor == 2 and paused.trace.live is None
     assert np.array_equal(paused.trace.outputs["y"], np.zeros(4, np.float32))
@@ -86,16 +73,7 @@ def test_two_debuggers_with_linked_cursors_move_together(story: kvviz.Trace) -> 
     assert left.decode_step == right.decode_step == story.steps[699].run
 
 
-def test_breakpoints_of_the_page_stop_the_run(paused: Debugger) -> None:
-    paused.breakpoints = [
-        {"kind": "op", "value": "Neg", "enabled": False},
-        {"kind": "condition", "value": "step.op_type == 'Add'", "enabled": True},
-    ]
-    ask(paused, do="continue")
-    assert paused.trace.steps[paused.cursor].op_type == "Add"
-
-
-def test_breakpoints_that_cannot_be_used_say_so_and_hold_up_nothing(
+def test_breakpoints_of_the_page_stop_the_run_and_those_that_cannot_be_used_say_so_and_hold_up_nothing(
     paused: Debugger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     heard: list[Any] = []
@@ -107,16 +85,15 @@ def test_breakpoints_that_cannot_be_used_say_so_and_hold_up_nothing(
         {"value": 3},
         "nonsense",
         {"kind": "buffer", "value": "9" * 5000, "enabled": True},
-        {"kind": "op", "value": "Neg", "enabled": True, "error": "not any more"},
+        {"kind": "op", "value": "Relu", "enabled": False},
+        {"kind": "condition", "value": "step.op_type == 'Neg'", "enabled": True, "error": "not any more"},
     ]
-    # when the page sends them, and asks to run on
     paused.set_state({"breakpoints": sent})
     ask(paused, do="continue")
-    # then each has its error where it stands, and the good one stops
     errors = [entry.get("error", "") for entry in paused.breakpoints]
     assert "is not understood; write it as a query" in errors[0]
     assert "there is no decision ['maybe']" in errors[1]
-    assert all(errors[:-1]) and errors[-1] == ""
+    assert all(errors[:-2]) and errors[-2:] == ["", ""]
     assert max(map(len, errors)) < 300
     # and the page hears of them, and can show every one
     assert any("breakpoints" in (key or ()) for key in heard)
@@ -132,23 +109,20 @@ def test_readers_without_a_kernel_get_pictures(story: kvviz.Trace) -> None:
 
 
 def test_a_decode_is_opened_with_every_option_that_a_decode_takes() -> None:
-    graph = kvviz.load(MODELS / "o01_optimum_llama" / "model.onnx")
+    graph = model_of("o01_optimum_llama")
     names = ["input_ids", "attention_mask"]
     options: dict[str, Any] = {"growth": "after", "donate": names, "kv_capacity": 4}
     whole = kvviz.decode(graph, [7, 70, 21], 6, progress=False, **options)
-    # when all but the last run are recorded, with the steps of one of them
     debugger = kvviz.debug(graph, prompt=[7, 70, 21], max_new_tokens=6, detail={2}, **options)
     trace = debugger.trace
     assert [run.index for run in trace.runs if run.last > run.first] == [0, 2]
     assert [run.bytes_moved_outside for run in trace.runs[:4]] == [run.bytes_moved_outside for run in whole.runs[:4]]
     assert sum(run.bytes_moved_outside for run in trace.runs) > 0
     assert {bound.how for bound in trace.frames[0].bindings if bound.name in names} == {"donated"}
-    # and the run that is stepped through live stays
     debugger.resume()
     assert trace.tokens == whole.tokens
     assert [run.index for run in trace.runs if run.last > run.first] == [0, 2, 5]
-    # and a cache can be shared
-    graph = kvviz.load(MODELS / "storyteller" / "gqa" / "model.onnx")
+    graph = model_of("storyteller/gqa")
     debugger = kvviz.debug(graph, prompt=[1, 5, 9], max_new_tokens=3, cache="shared", recorded=3)
     whole = kvviz.decode(graph, [1, 5, 9], 3, cache="shared", progress=False)
     assert [cache.protocol for cache in debugger.trace.caches] == [cache.protocol for cache in whole.caches]
@@ -181,14 +155,12 @@ def test_an_interrupt_of_a_long_command_shows_what_ran_and_tells_the_page(paused
         return kernel(*args)
 
     planned.call = stopped
-    # when the page asks to run on
     sent = ask(paused, do="continue", id=1)
     planned.call = kernel
     assert sent == [{"id": 1, "side": 0, "error": "stopped from the keyboard; what ran until then is here"}]
     assert [step.node for step in paused.trace.steps] == ["a"] and paused.cursor == 0
     _, columns = decode(paused.payload, paused.edge, paused.latest)
     assert len(columns["step.node"]) == 1
-    # and it can be run on
     assert ask(paused, do="continue") == [] and paused.cursor == 2
     np.testing.assert_array_equal(paused.trace.outputs["y"], [0, 0, 0, 0])
 
@@ -202,7 +174,6 @@ def test_a_debugger_and_its_file_open_where_they_are_asked_to() -> None:
         debugger.cursor = step
         state = debugger.to_html().split('id="kvviz-state">', 1)[1].split("</script>", 1)[0]
         assert json.loads(state)["cursor"] == step
-    # with the finding and the table that are shown
     debugger.place = {"finding": [0, 1], "list": "caches"}
     assert '"place": {"finding": [0, 1], "list": "caches"}' in debugger.to_html()
     # as bytes, where the page asks the kernel for it
@@ -212,3 +183,19 @@ def test_a_debugger_and_its_file_open_where_they_are_asked_to() -> None:
     [(content, [page])] = sent
     assert content == {"id": "html", "side": 0}
     assert page.decode() == debugger.to_html()
+
+
+@pytest.mark.parametrize("model", ["storyteller/concat", "o01_optimum_llama"])
+def test_a_live_decode_that_ran_to_its_end_is_the_recorded_one(model: str) -> None:
+    decoded = kvviz.decode(model_of(model), [5, 17, 33], 3, progress=False)
+    live = kvviz.debug(model_of(model), prompt=[5, 17, 33], max_new_tokens=3)
+    # The last token is left to run; up to any step of it, both have the same steps.
+    begun = decoded.runs[2].first
+    for at in (begun, begun + 2):
+        assert len(live.trace.steps) == at
+        assert list(live.trace.steps) == decoded.steps[:at]
+        live.goto(begun + 1)
+    live.cursor = len(decoded.steps) - 1
+    assert [sentence(step, live.trace) for step in live.trace.steps] == [sentence(s, decoded) for s in decoded.steps]
+    assert kvviz.findings(live.trace) == kvviz.findings(decoded)
+    assert Payloads(live.trace).report() == Payloads(decoded).report()

@@ -1,7 +1,5 @@
 """Diagnosis and fixes in the debugger, without a browser: what the page asks for, and what it is told."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -44,20 +42,17 @@ def test_a_fix_that_the_page_asks_for_is_shown_as_a_lane_at_the_same_op(debugger
     assert step.decision.dispatch == "in_place"
     assert [lane["label"] for lane in debugger.lanes] == ["ideal", missed.blockers[blocker].fix.label]
     assert [told["steps"] for told in debugger.lanes[1]["figures"]] == [len(before.steps), len(after.steps)]
-    # and so at any step at which the op was missed
     debugger.close_lane()
     other = next(step for step in missed.steps if step != missed.step)
     debugger.fix(other, blocker)
     here = debugger.trace.steps[debugger.cursor]
     assert (here.node, here.run) == (before.steps[other].node, before.steps[other].run)
-    # and the same as a fork
     debugger.close_lane()
     assert ask(debugger, do="fork", step=0, change={"fix": {"step": missed.step, "blocker": blocker}}) == []
     assert debugger.trace.label == missed.blockers[blocker].fix.label
 
 
 def test_a_fix_of_a_run_that_goes_on_is_compared_over_the_runs_that_both_have_finished(story: kvviz.Trace) -> None:
-    # given a debugger that leaves the last token to be run live, some ops into it
     debugger = kvviz.debug(story.graph, prompt=PROMPT, max_new_tokens=4)
     debugger.goto(len(story.steps) + 20)
     fix = next(finding.fix for finding in explain(debugger.trace).caches if finding.fix is not None)
@@ -67,13 +62,10 @@ def test_a_fix_of_a_run_that_goes_on_is_compared_over_the_runs_that_both_have_fi
     told = debugger.lanes[1]
     before, fixed = told["figures"]
     assert len(story.runs) == 3 and len(after.runs) == 4
-    assert [before["copied"], before["allocated"]] == [story.bytes_copied, story.bytes_allocated]
-    assert before["peak"] == story.peak_bytes
-    assert before["steps"] == fixed["steps"] == len(story.steps)
+    assert before["copied"] == story.bytes_copied and before["steps"] == fixed["steps"] == len(story.steps)
     assert fixed["copied"] == sum(run.bytes_copied for run in after.runs[:3])
     assert fixed["copied"] < before["copied"] < first.bytes_copied
     assert told["note"] == "figures of the 3 runs that both have finished"
-    # and once both have run to their end, all is counted
     debugger.resume()
     debugger.lane = 0
     debugger.resume()
@@ -94,24 +86,18 @@ def test_the_cure_of_a_finding_is_applied_at_the_step_of_it_that_is_shown(debugg
         debugger.close_lane()
 
 
-def test_a_trace_from_a_file_tells_its_fixes_but_cannot_apply_them_and_a_step_may_have_none(
-    story: kvviz.Trace, tmp_path: Path
-) -> None:
+def test_a_trace_from_a_file_tells_its_fixes_but_cannot_apply_them(story: kvviz.Trace, tmp_path: Path) -> None:
     story.save(tmp_path / "trace")
     debugger = Debugger(kvviz.Trace.load(tmp_path / "trace"))
     missed, blocker = with_fix(debugger.trace)
     (answer,) = ask(debugger, do="fix", step=missed.step, blocker=blocker)
     assert answer["error"].count("\n") == 0
-    for step in (0, 10**6, -1):
-        (answer,) = ask(Debugger(story), do="fix", step=step, blocker=0)
-        assert "there is no fix" in answer["error"]
     assert len(debugger.lanes) == 1 and debugger.fixed is None
 
 
 def test_the_diagnosis_of_a_run_that_goes_on_is_sent_when_it_is_asked_for(story: kvviz.Trace) -> None:
     debugger = kvviz.debug(story.graph, prompt=PROMPT, max_new_tokens=3, recorded=1)
     assert decode(debugger.payload)[0]["report"] is None
-    # when: the list first, then the cures
     (early,) = ask(debugger, do="report", id=3, cures=False)
     (answer,) = ask(debugger, do="report", id=4)
     titles = [[one["title"] for one in sent["report"]["findings"]] for sent in (early, answer)]
@@ -119,7 +105,6 @@ def test_the_diagnosis_of_a_run_that_goes_on_is_sent_when_it_is_asked_for(story:
     assert early["report"]["cures"] is False and not any("cure" in one for one in early["report"]["findings"])
     assert any("cure" in one for one in answer["report"]["findings"])
     assert answer["report"]["steps"] == len(debugger.trace.steps)
-    # and once it has run to its end, it is part of what the page has
     debugger.resume()
     assert debugger.trace.live is None
     report = decode(debugger.payload, debugger.edge, debugger.latest)[0]["report"]

@@ -1,20 +1,17 @@
 """A look into a value: what the page is told of its numbers."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from onnx import parser
 
 import kvviz
 from kvviz.view.page_data.payload_values import attention, peek
+from tests.engine.graphs import graph_of
+from tests.test_models import graph_of as model_of
 
-MODELS = Path(__file__).parents[2] / "assets" / "models"
-MASK = """<ir_version: 10, opset_import: ["" : 21]> masked (bool[2,2] seen, float[2,2] bias) => (float[2,2] y) {
+MASK = """masked (bool[2,2] seen, float[2,2] bias) => (float[2,2] y) {
     zero = Constant <value: tensor = float {0}> ()
     low = Log (zero)
     mask = Where (seen, zero, low)
@@ -38,9 +35,8 @@ MASK = """<ir_version: 10, opset_import: ["" : 21]> masked (bool[2,2] seen, floa
     ],
 )
 def test_infinities_and_nan_are_told_apart(bias: list[list[float]], rows: list[Any], stats: dict[str, Any]) -> None:
-    # given the sum of a causal mask and a bias
     seen = np.tril(np.ones((2, 2), bool))
-    trace = kvviz.run(kvviz.load(parser.parse_model(MASK)), {"seen": seen, "bias": np.array(bias, np.float32)})
+    trace = kvviz.run(graph_of(MASK), {"seen": seen, "bias": np.array(bias, np.float32)})
     # then the page gets JSON, and no more than that
     answer = json.loads(json.dumps(peek(trace, "y", len(trace.steps) - 1), allow_nan=False))
     assert (answer["rows"], answer["stats"]) == (rows, stats)
@@ -48,14 +44,13 @@ def test_infinities_and_nan_are_told_apart(bias: list[list[float]], rows: list[A
 
 @pytest.mark.parametrize("code", ["int64", "bool", "float16"])
 def test_finite_values_have_a_plain_mean(code: str) -> None:
-    text = f'<ir_version: 10, opset_import: ["" : 21]> g ({code}[4] x) => ({code}[4] y) {{ y = Identity (x) }}'
-    trace = kvviz.run(kvviz.load(parser.parse_model(text)), {"x": np.array([0, 1, 1, 0], code)})
+    graph = graph_of(f"g ({code}[4] x) => ({code}[4] y) {{ y = Identity (x) }}")
+    trace = kvviz.run(graph, {"x": np.array([0, 1, 1, 0], code)})
     assert peek(trace, "y", 0)["stats"] == {"min": 0.0, "max": 1.0, "mean": 0.5, "nan": 0}
 
 
 def test_weights_that_are_nan_can_be_sent(monkeypatch: pytest.MonkeyPatch) -> None:
-    # given an attention that went wrong
-    trace = kvviz.decode(kvviz.load(MODELS / "o01_optimum_llama" / "model.onnx"), [5, 17], 2, progress=False)
+    trace = kvviz.decode(model_of("o01_optimum_llama"), [5, 17], 2, progress=False)
     wrong = np.array([[np.nan, 0.25, 0.0]])
     monkeypatch.setattr("kvviz.view.page_data.payload_values.weights_of", lambda *_: wrong)
     answer = json.loads(json.dumps(attention(trace, 0, 1), allow_nan=False))

@@ -1,7 +1,5 @@
 """The planner without a browser: what the page is told of the planning is what the schedule did."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -14,14 +12,14 @@ from kvviz.graph.model import Graph
 from kvviz.runtimes.named_policies import NAMED, named, planning_events
 from kvviz.view.page_data.payload import decode
 from kvviz.widget import Planner, plan
+from tests.test_models import graph_of
 
-MODELS = Path(__file__).parents[2] / "assets" / "models"
 POLICIES = ("rten", "onnxruntime", "depth_first", "least_live", "model", "ideal")
 
 
 @pytest.fixture(scope="module")
 def graph() -> Graph:
-    return kvviz.load(MODELS / "o01_optimum_llama" / "model.onnx")
+    return graph_of("o01_optimum_llama")
 
 
 def frontiers(header: dict, columns: dict[str, np.ndarray]) -> list[list[str]]:
@@ -56,7 +54,6 @@ def test_the_page_is_told_every_event_of_the_planning(graph: Graph, policy: str)
     ready, at = columns["ready.node"], columns["event.ready"]
     told = [[nodes[node][0] for node in ready[at[i] : at[i + 1]]] for i in range(len(events))]
     assert told == [[node.name for node in event.ready] for event in events]
-    # and the picks are the order in which the schedule runs the ops
     outputs = tuple(value.name for value in graph.outputs)
     schedule = NAMED[policy].schedule if policy == "ideal" else named(policy)
     wanted = schedule(graph, needed(graph, outputs), outputs)
@@ -69,7 +66,6 @@ def test_only_what_the_outputs_need_is_planned_and_gone_to(graph: Graph) -> None
     assert set(planner.order) == {node.name for node in needed(graph, [output])}
     with pytest.raises(GraphError, match="no value named"):
         plan(graph, ["nowhere"])
-    # it goes to events that there are
     planner.goto(7)
     assert planner.cursor == 7 and "event 7 of" in repr(planner)
     with pytest.raises(KvvizError, match="does not exist"):
@@ -81,7 +77,6 @@ def test_the_page_shows_whose_plan_it_is_and_readers_a_table(graph: Graph, tmp_p
     assert told[0] == {"name": "ideal", "about": kvviz.policies.ideal.about}
     assert told[1]["name"] == "depth_first"
     assert Planner(graph, policy=named("depth_first")).policy["name"] == "depth-first order"
-    # readers without a kernel get the plan as a table
     planner = Planner(graph)
     bundle, _ = planner._repr_mimebundle_()
     rows = bundle["text/html"].split("<tr>")[2:]
