@@ -43,3 +43,7 @@ def _through_a_file(trace: kvviz.Trace, path: Path) -> kvviz.Trace:
     loaded: list[kvviz.Trace] = []
     row("load", [f"{seconds(lambda: loaded.append(kvviz.Trace.load(path))):.2f}", "3"])
     return loaded[0]
+
+
+if __name__ == "__main__":
+    long_trace()

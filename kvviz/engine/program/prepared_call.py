@@ -226,17 +226,13 @@ def _known_ahead(plan: Plan, watch: Watch, outer: Mapping[str, Any]) -> tuple[li
 
 
 def _made_ahead(planned: PlannedNode, args: Sequence[Any], count: int) -> list[np.ndarray]:
-    """The outputs of an op, read-only; none if it fails or one is no array."""
+    """The outputs of an op; none if it fails or one is no array."""
     try:
         out = planned.call(*args)
     except Exception:
         return []
     made = [np.asarray(value) for value in ((out,) if count == 1 else out[:count]) if value is not None]
-    if len(made) < count:
-        return []
-    for value in made:
-        value.flags.writeable = False
-    return made
+    return made if len(made) == count else []
 
 
 def _branch(
