@@ -19,6 +19,7 @@ from kvviz.debugger.state import frame_id_after, frontier_after, node_states
 from kvviz.decode.token_loop import DecodeSession
 from kvviz.explain.sentences import ended, rule, sentence
 from kvviz.explain.summary import distinct
+from kvviz.graph.model import Graph
 from kvviz.query.grammar import DECISIONS, header
 from kvviz.runtimes.named_policies import planning_events
 from kvviz.trace.index.value_index import index_of
@@ -31,8 +32,7 @@ from kvviz.view.page_data.payload import CODES, Payloads
 from kvviz.view.page_data.payload_cache_rows import METERS, cache_payload
 from kvviz.view.page_data.payload_plan import plan_payload
 from tests.engine.graphs import graph_of
-from tests.test_models import VAD, reference
-from tests.test_models import graph_of as model_of
+from tests.test_models import ROOT, VAD, reference
 from tests.trace.recordings import copy_into_view, two_lanes
 
 FOLDER = Path(__file__).resolve().parents[2] / "assets" / "widget" / "test" / "golden"
@@ -62,6 +62,11 @@ BODIES = """agraph (float[4] x, float[3,4] rows, bool flag) =>
     [called] y = local.twice (looped)
 }
 <domain: "local", opset_import: ["" : 21]> twice (v) => (w) { d = Add (v, v) w = Tanh (d) }"""
+
+
+def model_of(name: str) -> Graph:
+    """A model that has not run: the tables of a log are in another order after that."""
+    return kvviz.load(ROOT / name / "model.onnx")
 
 
 def _decoded(name: str, prompt: Sequence[int], count: int, **options: Any) -> kvviz.Trace:

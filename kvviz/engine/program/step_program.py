@@ -46,16 +46,17 @@ _PATIENCE = 8  # how often two watched runs of a plan are compared, and for how 
 
 class StepProgram:
     """The segments of a plan, in the order of running, and how often it ran otherwise. ``segments``: those without code
-    are only looked at. ``call``: of the main graph, if all its ops did twice the same."""
+    are only looked at. ``call``: if it ``may_call``, of the main graph, and all its ops did twice the same."""
 
-    def __init__(self) -> None:
+    def __init__(self, may_call: bool) -> None:
+        self._may_call = may_call
         self.segments: tuple[Segment, ...] = ()
         self.call: PreparedCall | None = None
         self._last: Watch | None = None
         self._learned = 0
         self._missed = 0
         self._failed = 0
-        self._turned = False  # an If of the main graph took another branch in the last watched run than before
+        self._turned = False  # an If took another branch in the last watched run than before
 
     @property
     def watches(self) -> bool:
@@ -97,11 +98,11 @@ class StepProgram:
             with interruptible():
                 watch.compare(plan, self._last, self._missed > 0)
                 segments = _segments(plan, watch)
-                ready = not plan.graph.path and all(segment.code for segment in segments)
+                ready = self._may_call and all(segment.code for segment in segments)
                 call = prepared(plan, watch, segments) if ready else None
             self._learned += 1
             self._missed, self.segments, self.call = 0, segments, call
-            self._turned = not plan.graph.path and watch.repeated.keys() < watch.bodies.keys()
+            self._turned = self._may_call and watch.repeated.keys() < watch.bodies.keys()
         self._last = watch
 
 
@@ -134,5 +135,5 @@ def program_of(plan: Plan, ledger: Ledger, policy: Policy, donate: frozenset[str
         return None
     programs: dict[frozenset[str], StepProgram] = plan.programs
     if donate not in programs and len(programs) < _PATIENCE:
-        programs[donate] = StepProgram()
+        programs[donate] = StepProgram(not donate and not plan.graph.path)
     return programs.get(donate)
