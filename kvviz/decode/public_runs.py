@@ -64,7 +64,8 @@ def run(
     -------
     Trace
         With ``outputs``. If the run was stopped from the keyboard, ``interrupted`` is set and the trace holds what ran.
-        Of a graph that ran before on such inputs, the rest of the trace is made by a second run when it is first read.
+        Of a graph that ran before on such inputs, the rest of the trace is made by a second run when it is first read,
+        and has no steps if the first one was stopped.
 
     Raises
     ------

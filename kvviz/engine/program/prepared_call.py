@@ -1,8 +1,8 @@
 """A call that repeats: a graph whose ops did twice the same runs on new inputs by checking these and calling kernels.
 
 What follows from weights and from layouts alone is computed once. Neither frames nor storages are kept meanwhile, and
-nothing is logged. So nothing needs repair where an op is otherwise
-than it was watched: the graph runs once more, step by step. The same makes the trace when somebody reads it.
+nothing is logged. So nothing needs repair where an op does otherwise than it was watched: the graph runs once more,
+step by step. The same makes the trace when somebody reads it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _PAUSE = 63
 
 
 class Given(NamedTuple):
-    """An input. ``layout``: how it lay when it was watched; None if it is another each time, or not read."""
+    """An input. ``layout``: how it lay when it was watched; None if it is another each time."""
 
     slot: int
     declared: Value
