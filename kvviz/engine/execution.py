@@ -6,6 +6,7 @@ A step picks a node, decides, calls the kernel, accounts for memory and appends 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,7 +15,16 @@ import numpy as np
 from kvviz.engine import control_flow
 from kvviz.engine.binding import Weights, bind_inputs, collect_outputs, describe
 from kvviz.engine.frame import Frame
-from kvviz.engine.placement import UNUSUAL, every_output, kernel_homes, lender, place, strides_of, usual_place
+from kvviz.engine.placement import (
+    UNUSUAL,
+    elements_of,
+    every_output,
+    kernel_homes,
+    lender,
+    place,
+    strides_of,
+    usual_place,
+)
 from kvviz.engine.plan import Plan, PlannedNode
 from kvviz.engine.planning import checked_captures, checked_pool, checked_rule
 from kvviz.engine.policy import Policy
@@ -308,28 +318,45 @@ def preview(execution: Execution, frame: Frame, planned: PlannedNode) -> tuple[i
     taken: tuple[int, ...] = ()
     if planned.watches or execution.placed:
         taken = execution.decide(frame, planned, args)[0]
-    dying = {
-        storage.id: storage.capacity
+    read = [bool(frame.uses[slot]) for slot in planned.outputs]  # an output that nobody reads dies at once
+    dying = Counter(
+        storage
         for slot, count in planned.consumes
-        if frame.uses[slot] == count and (storage := frame.stores[slot]) is not None and storage.holders == 1
-    }
-    allocated = 0
+        if frame.uses[slot] == count and (storage := frame.stores[slot]) is not None
+    )
     if taken and not execution.placed:
-        for position in taken:
-            dying.pop(stores[position].id, None)
-        return allocated, sum(dying.values())
+        if any(read):
+            dying.subtract(stores[position] for position in taken)
+        return 0, _freed(dying)
     outs = _tried(planned, args)
     if outs is None:
-        return None, sum(dying.values())
-    pool = execution.ledger.pool
-    for value, home in zip(
-        outs, (execution.policy.homes or kernel_homes)(execution, frame, planned, args, outs, taken)
+        return None, _freed(dying)
+    allocated, unread, pool = 0, 0, execution.ledger.pool
+    for value, home, kept in zip(
+        outs, (execution.policy.homes or kernel_homes)(execution, frame, planned, args, outs, taken), read
     ):
-        if home.how != NEW:
-            dying.pop((home.storage or stores[home.position]).id, None)
-        elif not (home.pooled and pool is not None and isinstance(value, np.ndarray) and pool.has(value)):
-            allocated += max(getattr(value, "nbytes", 0), home.elements * getattr(value, "itemsize", 0))
-    return allocated, sum(dying.values())
+        if not isinstance(value, np.ndarray):
+            dying.subtract(elements_of(value, filter(None, stores)) if kept else ())
+        elif home.how != NEW:
+            dying[home.storage or stores[home.position]] -= kept
+        else:
+            size = max(value.nbytes, home.elements * value.itemsize)
+            unread += size * (not kept)
+            if not (home.pooled and pool is not None and pool.has(value)):
+                allocated += size
+    return allocated, _freed(dying) + unread
+
+
+def _freed(dying: Counter[Any]) -> int:
+    """Bytes of the storages that die. ``dying``: how many of its holders each storage loses."""
+    freed, left = 0, list(dying)
+    for storage in left:
+        if dying[storage] == storage.holders:
+            freed += storage.capacity
+            dying[storage] = 0  # it may come again as an element
+            dying.update(storage.parts)
+            left += storage.parts
+    return freed
 
 
 def _tried(planned: PlannedNode, args: list[Any]) -> tuple[Any, ...] | None:

@@ -10,7 +10,7 @@ even if our kernel computed it elsewhere. For any other policy an output lives w
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -170,6 +170,13 @@ def _owner(root: np.ndarray, among: Sequence[Storage]) -> Storage | None:
             if one.root is root:
                 return one
     return None
+
+
+def elements_of(value: Any, among: Iterable[Storage]) -> list[Storage]:
+    """The storages, among these and their elements, that a list of arrays holds."""
+    stores = list(among)
+    roots = [root_of(element) for element in value or () if isinstance(element, np.ndarray)]
+    return [found for root in roots if (found := _owner(root, stores)) is not None]
 
 
 def usual_place(

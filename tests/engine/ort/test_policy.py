@@ -20,6 +20,7 @@ from kvviz.trace.blockers import BlockerCode
 from tests.engine.graphs import graph_of, proto_of
 from tests.engine.ort.models import FILES, IDS, random_model, stored_inputs, with_names, without_dead_nodes
 from tests.engine.ort.oracle import Observed, observe
+from tests.engine.test_schedules import foretold
 
 X = {"x": np.arange(6, dtype=np.float32).reshape(2, 3) + 1}
 
@@ -58,11 +59,10 @@ def disagreements(proto: onnx.ModelProto, feeds: dict, mem_reuse: bool = True) -
 
 
 def picked(main: Graph, feeds: dict[str, np.ndarray], rng: np.random.Generator) -> Trace:
-    """A run in which somebody picks what comes next at random, and first asks what each op would allocate."""
+    """A run in which somebody picks what comes next at random, and is first told what each op would allocate and
+    free."""
     session = SingleRun(main, {name: array.copy() for name, array in feeds.items()}, policy=policy, poison=True)
-    session.previews = True
-    while (live := session.look_ahead()) is not None:
-        session.advance(live.frontier[int(rng.integers(len(live.frontier)))] if live.frontier else None)
+    foretold(session, rng)
     return session.trace
 
 
