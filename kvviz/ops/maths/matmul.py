@@ -58,9 +58,7 @@ def _by_columns(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def _by_rows(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    y = np.empty((*a.shape[:-1], b.shape[1]), a.dtype)
-    np.einsum("i,ij->j", a.reshape(-1), b, out=y.reshape(-1))
-    return y
+    return np.einsum("...i,ij->...j", a, b)
 
 
 def _steady(args: Sequence[Any], attributes: dict) -> Callable[..., Any] | None:
