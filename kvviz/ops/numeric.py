@@ -35,6 +35,21 @@ def constant(value: float, dtype: np.dtype | str) -> np.ndarray:
     return number
 
 
+@lru_cache
+def _ends(dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
+    low, high = whole_limits(dtype) or (-math.inf, math.inf)
+    return constant(low, dtype), constant(high, dtype)
+
+
+def limited(x: np.ndarray, low: Any, high: Any, out: np.ndarray | None = None) -> Any:
+    """The elements between two numbers, None for no limit; the higher one wins. For large tensors NumPy's clip takes a
+    third of the time of its maximum or minimum; it keeps -0.0, as onnxruntime does."""
+    if x.dtype.kind not in "iuf":
+        return in_float32(limited, x, low, high, out=out)
+    lowest, highest = _ends(x.dtype)
+    return contiguous(x.clip(lowest if low is None else low, highest if high is None else high, out), out)
+
+
 def in_float32(kernel: Callable, *args: Any, out: np.ndarray | None = None, **attributes: Any) -> Any:
     """Run a kernel on float32 copies of narrow floats and round its results once, the first one into ``out``. Half
     precision, bfloat16 and float8 would lose a bit at each step of a formula, which no runtime does."""

@@ -15,6 +15,7 @@ from kvviz.ops.numeric import (
     counted,
     in_float32,
     keeps,
+    limited,
     rounded,
     rounded_once,
     spreads,
@@ -24,7 +25,7 @@ from kvviz.ops.registry import MICROSOFT, by_reference, op
 
 @op("Relu", overwrites=(0,), by_element=True)
 def relu(x, *, out=None):
-    return contiguous(np.maximum(x, constant(0, x.dtype), out=out), out)
+    return limited(x, constant(0, x.dtype), None, out)
 
 
 @op("Sigmoid", overwrites=(0,))
@@ -72,8 +73,7 @@ def leaky_relu(x, *, alpha=0.01, out=None):
 def hard_sigmoid(x, *, alpha=0.2, beta=0.5, out=None):
     y = np.multiply(x, constant(alpha, x.dtype.char), blank(x) if out is None else out)
     np.add(y, constant(beta, x.dtype.char), y)
-    np.maximum(y, constant(0, x.dtype.char), out=y)
-    return np.minimum(y, constant(1, x.dtype.char), out=y)
+    return limited(y, constant(0, x.dtype.char), constant(1, x.dtype.char), y)
 
 
 @op("PRelu", since=7, overwrites=(0,), fits=keeps)
@@ -191,8 +191,7 @@ def fill_erf(x, y):
 
 def _rational_erf(x):
     x = x.astype(FLOAT64)
-    np.minimum(x, _REACH, out=x)
-    np.maximum(x, -_REACH, out=x)
+    limited(x, -_REACH, _REACH, x)
     u = x * x
     p = _polynomial(_P, u)
     p *= x

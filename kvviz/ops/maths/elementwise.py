@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from kvviz.errors import OpError
-from kvviz.ops.numeric import FLOAT64, contiguous, in_float32, is_narrow, keeps, spreads
+from kvviz.ops.numeric import FLOAT64, contiguous, in_float32, is_narrow, keeps, limited, spreads
 from kvviz.ops.registry import by_reference, op
 
 
@@ -198,14 +198,7 @@ def where(condition, x, y, *, out=None):
 @op("Clip", since=11, overwrites=(0,), fits=keeps, by_element=True)
 def clip(x, low=None, high=None, *, out=None):
     """Limit to ``[low, high]``; if low is above high, everything becomes high."""
-    if low is None:
-        if high is None:
-            return out if out is not None else x.copy()
-        return contiguous(np.minimum(x, _number(high), out=out), out)
-    y = np.maximum(x, _number(low), out=out)
-    if high is not None:
-        y = np.minimum(y, _number(high), out=out)
-    return contiguous(y, out)
+    return limited(x, low if low is None else _number(low), high if high is None else _number(high), out)
 
 
 def _number(bound):
@@ -219,8 +212,7 @@ def _number(bound):
 
 @op("Clip", overwrites=(0,), fits=keeps, by_element=True)
 def clip_by_attributes(x, *, min=-3.4028234663852886e38, max=3.4028234663852886e38, out=None):
-    y = np.maximum(x, np.asarray(min, x.dtype), out=out)
-    return contiguous(np.minimum(y, np.asarray(max, x.dtype), out=out), out)
+    return limited(x, np.asarray(min, x.dtype), np.asarray(max, x.dtype), out)
 
 
 def _folding(ufunc: np.ufunc) -> Callable:

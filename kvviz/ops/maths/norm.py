@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 import numpy as np
 
@@ -10,6 +11,7 @@ from kvviz.errors import OpError
 from kvviz.ops.numeric import (
     FLOAT32,
     FLOAT64,
+    FromWeights,
     blank,
     contiguous,
     counted,
@@ -187,12 +189,23 @@ def batch_norm(x, scale, bias, mean, var, *, epsilon=1e-5, momentum=0.9, n_outpu
     return (y, *running, *own)[:n_outputs]
 
 
+@lru_cache(maxsize=32)
+def _folded(epsilon, dtype):
+    """Factors and shifts of channels, by the statistics among the weights that they follow from."""
+    return FromWeights(budget=1 << 24)
+
+
 def _normalised(x, scale, bias, mean, var, epsilon, out):
     """Folded to one product and one sum. The statistics may be of another float dtype than ``x`` (opset 15)."""
     if is_narrow(x):
         return in_float32(_normalised, x, scale, bias, mean, var, epsilon, None, out=out)
-    factor = (scale / np.sqrt(var + np.asarray(epsilon, var.dtype))).astype(x.dtype, copy=False)
-    shift = np.subtract(bias, mean * factor, dtype=x.dtype, casting="unsafe")
+    parts, known = (scale, bias, mean, var), _folded(epsilon, x.dtype)
+    both = known.get(parts)
+    if both is None:
+        factor = (scale / np.sqrt(var + np.asarray(epsilon, var.dtype))).astype(x.dtype, copy=False)
+        both = np.stack([factor, np.subtract(bias, mean * factor, dtype=x.dtype, casting="unsafe")])
+        known.put(parts, both)
+    factor, shift = both
     y = np.multiply(x, _by_channel(factor, x), blank(x) if out is None else out)
     return np.add(y, _by_channel(shift, x), y)
 

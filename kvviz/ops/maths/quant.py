@@ -7,7 +7,7 @@ from onnx import TensorProto
 
 from kvviz.errors import OpError
 from kvviz.ops.movement.cast import DTYPES, converted
-from kvviz.ops.numeric import FLOAT32, FLOAT64, FromWeights, counted, whole_limits
+from kvviz.ops.numeric import FLOAT32, FLOAT64, FromWeights, counted, limited, whole_limits
 from kvviz.ops.registry import MICROSOFT, op
 
 
@@ -26,7 +26,7 @@ def quantize_linear(x, scale, zero_point=None, *, axis=1, block_size=0, output_d
     y = np.rint(y)
     if zero_point is not None:
         y = y + spread(zero_point, x.shape, axis, block_size).astype(y.dtype)
-    return np.maximum(np.minimum(y, limits[1]), limits[0]).astype(np.int32).astype(dtype, copy=False)
+    return limited(y, *limits).astype(np.int32).astype(dtype, copy=False)
 
 
 @op("DequantizeLinear", since=10)
