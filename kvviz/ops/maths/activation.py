@@ -28,14 +28,15 @@ def relu(x, *, out=None):
     return limited(x, constant(0, x.dtype), None, out)
 
 
-@op("Sigmoid", overwrites=(0,))
-@rounded_once
 def sigmoid(x, *, out=None):
     """1 / (1 + exp(-x)); the exponential may overflow, to an exact 0."""
     y = np.negative(x, blank(x) if out is None else out)
     np.exp(y, y)
     np.add(y, constant(1.0, x.dtype.char), y)
     return np.reciprocal(y, y)
+
+
+op("Sigmoid", overwrites=(0,))(rounded_once(sigmoid))
 
 
 @op("Swish", since=24, overwrites=(0,))

@@ -151,7 +151,11 @@ def dynamic_quantize_lstm(
     """
     how = {"activations": activations, "activation_alpha": activation_alpha, "activation_beta": activation_beta}
     from_input = _quantised_products(w, w_scale, w_zero_point, "W")
-    from_past = _quantised_products(r, r_scale, r_zero_point, "R")
+    steps = _quantised_products(r, r_scale, r_zero_point, "R")
+
+    def from_past(past):
+        return np.stack([product(one) for product, one in zip(steps, past)])
+
     how |= {"clip": clip, "direction": direction}
     initial = initial_h, initial_c
     return lstm_layer(x, from_input, from_past, r.shape[1], b, sequence_lens, initial, p, input_forget, how)
