@@ -83,7 +83,7 @@ def windows(seed: int) -> Call:
     """A convolution, its transpose or a pool, over one to three axes."""
     rng = np.random.default_rng((seed, 25))
     kind = ("Conv", "Conv", "ConvTranspose", "MaxPool", "AveragePool", "LpPool", "Global")[seed % 7]
-    rank, group = int(rng.choice([1, 2, 2, 3])), int(some(rng, (1, 1, 2, 4)))
+    rank, group = int(rng.choice([1, 2, 3, 3])), int(some(rng, (1, 1, 2, 4, 4)))
     image = tuple(int(n) for n in rng.integers(6, 9, rank))
     kernel = [int(n) for n in rng.integers(1, 4, rank)]
     x = matrix(rng, int(rng.integers(1, 3)), 4, *image)
@@ -151,15 +151,26 @@ def recurrent(seed: int) -> Call:
         how |= {"linear_before_reset": int(rng.integers(2))}
     if rng.random() < 0.3:
         how["clip"] = 0.3
-    if rng.random() < 0.3 and ways == 1:
-        names, alphas, betas = some(rng, ACTIVATIONS[name])
+    if rng.random() < 0.4:
+        # Both directions of a layer may have functions of their own.
+        chosen = [some(rng, ACTIVATIONS[name]) for _ in range(ways)]
+        names, alphas, betas = ([one for part in parts for one in part] for parts in zip(*chosen))
         how |= {"activations": tuple(names)}
         how |= {"activation_alpha": tuple(alphas)} if alphas else {}
         how |= {"activation_beta": tuple(betas)} if betas else {}
     return Call(name, trimmed(*inputs), how, 3 if name == "LSTM" else 2)
 
 
-MAKERS: dict[Callable[[int], Call], int] = {products: 700, windows: 700, recurrent: 450}
+def each_channel_alone(seed: int) -> Call:
+    """A convolution over three axes in which every channel has a filter of its own, of each small shape, over few
+    positions and over many."""
+    few, *places = np.unravel_index(seed % 54, (2, 3, 3, 3))
+    rng, kernel = np.random.default_rng((seed, 27)), [int(place) + 1 for place in places]
+    image = [n + more for n, more in zip(kernel, (0, 0, 1) if few else (4, 5, 3))]
+    return Call("Conv", [matrix(rng, 2, 3, *image), matrix(rng, 3, 1, *kernel)], {"group": 3})
+
+
+MAKERS: dict[Callable[[int], Call], int] = {products: 700, windows: 700, recurrent: 450, each_channel_alone: 54}
 
 
 @pytest.mark.parametrize("make", MAKERS, ids=lambda make: make.__name__)

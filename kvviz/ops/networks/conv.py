@@ -241,7 +241,7 @@ def _depthwise(x, w, geometry):
         made, part = total[:, some], np.empty_like(total[:, some])
         for i, (tap, weights) in enumerate(zip(taps, filters)):
             into = part if i else made
-            if weights.ndim > 1 and tap.shape[2] > 1:
+            if math.prod(weights.shape[1:]) > 1:
                 kernel = range(2, tap.ndim - 1)
                 np.einsum(weights[some], [1, *kernel], tap[:, some], range(tap.ndim), [0, 1, tap.ndim - 1], out=into)
             else:
