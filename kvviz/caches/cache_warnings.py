@@ -13,13 +13,14 @@ from kvviz.caches.row_contents import NO_TOKEN, both, count, live, minus, stale
 from kvviz.errors import quoted
 from kvviz.graph.model import Node
 from kvviz.trace import units
-from kvviz.trace.blockers import BlockerCode
+from kvviz.trace.blockers import Blocker, BlockerCode, codes, rules
 from kvviz.trace.index.frame_values import RunFrames
 from kvviz.trace.model_or_trace import as_trace
 from kvviz.trace.reasons import decision_of
 from kvviz.trace.recording import Trace
 from kvviz.trace.records import Rows
 from kvviz.trace.schema.events import APPEND, IN_PLACE, VIEW
+from kvviz.trace.trace_data import noted
 
 Problem = tuple[str, str, str]
 """A key for the cause, what happened and why, and what to do."""
@@ -232,7 +233,7 @@ def _refused(scene: Scene) -> tuple[str, str]:
             continue
         node = link.node
         past = node.inputs[link.past] if link.past >= 0 else ""
-        blockers = [b for b in decision_of(scene.trace, step).blockers if b.input in ("", past)]
+        blockers = [b for b in _blockers(scene.trace, step) if b.input in ("", past)]
         if blockers:
             causes = [_cause(blocker.code, blocker.message) for blocker in blockers]
             # The messages share a prefix: which op could not do what to which value.
@@ -241,6 +242,19 @@ def _refused(scene: Scene) -> tuple[str, str]:
             return f"because {', and '.join(causes)}", ", and ".join(advice)
         return f"because {node.qualified_op} {quoted(node.name, 60)} always makes a copy", "use another operator there"
     return "because an op made the cache anew", "let the op that writes the cache read the past itself"
+
+
+def _blockers(trace: Trace, step: int) -> tuple[Blocker, ...]:
+    """The blockers of a step. Reasons that name no other op are the same whenever a node is refused for them, but for
+    lengths and costs."""
+    masks = trace.log.refused(step)
+    if not masks or not all(_ALONE.issuperset(codes(mask)) and not rules(mask) for _, mask in masks):
+        return decision_of(trace, step).blockers
+    node = id(trace.log.called(step)[1])
+    return noted(trace.notes, ("refused", node, masks), lambda: decision_of(trace, step).blockers)
+
+
+_ALONE = {BlockerCode.NO_CAPACITY, BlockerCode.BORROWED_INPUT, BlockerCode.CONSTANT, BlockerCode.NOT_CONTIGUOUS}
 
 
 def _cause(code: BlockerCode, message: str) -> str:

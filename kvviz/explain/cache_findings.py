@@ -73,9 +73,9 @@ def copying_steps(index: Index) -> list[tuple[int, int, tuple[str, ...]]]:
     found: dict[tuple[int, int], list[str]] = {}
     for run in index.trace.runs:
         for growth in growths(index, run.index):
-            row = index.rows[growth.steps[-1]]
-            if growth.input in growing and row.masks and row.copied:
-                found.setdefault((run.index, growth.steps[-1]), []).append(growth.input)
+            step = growth.steps[-1]
+            if growth.input in growing and index.rows.refused(step) and index.rows.moved(step)[0]:
+                found.setdefault((run.index, step), []).append(growth.input)
     return [(run, step, tuple(names)) for (run, step), names in found.items()]
 
 
@@ -88,13 +88,13 @@ def _copied(index: Index) -> list[CacheFinding]:
         for name in of:
             runs.setdefault(name, []).append(run)
     steps = tuple(step for _, step, _ in found)
-    total = sum(index.rows[step].copied for step in steps)
+    total = sum(index.rows.moved(step)[0] for step in steps)
     times = len({run for some in runs.values() for run in some})
     if not keeps_all(index.trace):
         # The meters of the caches have all runs.
         copied = [[run.bytes_copied for run in cache.runs] for cache in index.trace.caches if cache.input in runs]
         total, times = sum(map(sum, copied)), sum(any(of_run) for of_run in zip(*copied))
-    no_room = any(mask & NO_CAPACITY for step in steps for _, mask in index.rows[step].masks)
+    no_room = any(mask & NO_CAPACITY for step in steps for _, mask in index.rows.refused(step))
     names = tuple(runs)
     which = short(names[0]) + (f" and {count(len(names) - 1, 'other cache')}" if len(names) > 1 else "")
     why = "had no room for new rows" if no_room else "could not be appended to"

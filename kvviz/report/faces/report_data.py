@@ -54,7 +54,7 @@ def report_data(found: Diagnosis) -> dict[str, Any]:
 
 def model_facts(trace: Trace) -> dict[str, Any]:
     graph = trace.graph
-    weights = [storage.capacity for storage in trace.storages if storage.origin == "weights"]
+    weights = [capacity for _, capacity, origin in trace.log.storages if origin == "weights"]
     return {
         "title": trace.title,
         "nodes": len(graph.nodes),

@@ -221,6 +221,12 @@ class Log(Sequence[Op]):
         frame, node, refusal = self.ops[index * OP : index * OP + 3]
         return frame, self.nodes.entries[node], self.refusals.entries[refusal][0]
 
+    def refused(self, index: int) -> tuple[tuple[int, int], ...]:
+        """The inputs that an op could not be called in place with, and why, as `Op.masks`; cheaper than the op."""
+        self.settle()
+        masks: tuple[tuple[int, int], ...] = self.refusals.entries[self.ops[index * OP + 2]][1]
+        return masks
+
     def output(self, index: int, at: int) -> Output | None:
         """One output of an op; cheaper than the op."""
         if index >= self._whole[0] or len(self._made_ops) == self._whole[0]:
