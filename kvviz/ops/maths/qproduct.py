@@ -111,13 +111,21 @@ def qlinear_conv(x, x_scale, x_zero_point, w, w_scale, w_zero_point, y_scale, y_
 
 
 def _convolved(x, x_zero_point, w, w_zero_point, geometry):
-    if w_zero_point is not None:
-        w_zero_point = w_zero_point.reshape(-1, *(1,) * (w.ndim - 1))
-    image, filters = centred(x, x_zero_point), centred(w, w_zero_point)
-    if filters[:1].size * 255 * np.abs(filters).max(initial=0) >= 1 << 24:
-        filters = filters.astype(FLOAT64)
+    image, filters = centred(x, x_zero_point), _filters(w, w_zero_point)
     wide = np.result_type(image, filters)
     return conv(image.astype(wide, copy=False), filters.astype(wide, copy=False), **geometry)
+
+
+def _filters(w, zero_point):
+    """Filters around 0, wide enough for exact sums, cached for weights of the model."""
+    y = _weights.get((w, zero_point))
+    if y is None:
+        y = centred(w, None if zero_point is None else zero_point.reshape(-1, *(1,) * (w.ndim - 1)))
+        if y[:1].size * 255 * np.abs(y).max(initial=0) >= 1 << 24:
+            y = y.astype(FLOAT64)
+        y.flags.writeable = False
+        _weights.put((w, zero_point), y)
+    return y
 
 
 @op("DynamicQuantizeLSTM", domain=MICROSOFT)
