@@ -211,7 +211,7 @@ def _known_ahead(plan: Plan, watch: Watch, outer: Mapping[str, Any]) -> tuple[li
         done.add(planned.position)
         fixed.update(planned.outputs)
         for slot, value in zip(planned.outputs, made):
-            values[slot] = value
+            values[slot] = value if slot else None
     touched = set(plan.outputs)
     for planned in reversed(plan.order):
         if planned.position in done and touched.isdisjoint(planned.outputs):

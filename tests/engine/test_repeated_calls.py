@@ -1,0 +1,49 @@
+"""A graph that ran often on other inputs against one that has not run: the same outputs and the same trace."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kvviz
+from kvviz.engine.program import prepared_call
+from tests.engine.graphs import proto_of
+from tests.engine.test_step_program import logged
+
+Feeds = Callable[[], dict[str, Any]]
+
+
+@pytest.fixture(autouse=True)
+def _reads_cost_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prepared_call, "_PAUSE", 0)
+
+
+def said(trace: kvviz.Trace) -> tuple:
+    """All that a trace says, and what its outputs are."""
+    outputs = [(name, type(y), y.dtype, y.shape, y.strides, y.tobytes()) for name, y in trace.outputs.items()]
+    return outputs, logged(trace), trace.options
+
+
+def deferred(text: str, series: Iterable[Feeds], **options: Any) -> list[bool]:
+    """Of calls of one graph, whose outputs and traces are those of graphs that have not run, which did not run step by
+    step."""
+    model = proto_of(text)
+    graph, found, traces = kvviz.load(model), [], []
+    for feeds in series:
+        trace = kvviz.run(graph, feeds(), **options)
+        found.append("log" not in vars(trace))
+        traces.append((trace, kvviz.run(kvviz.load(model), feeds(), **options)))
+    for trace, first in traces:
+        assert said(trace) == said(first)
+    return found
+
+
+def ones(*shape: int, order: Any = "C") -> Feeds:
+    return lambda: {"x": np.ones(shape, np.float32, order)}
+
+
+def test_an_output_that_is_absent_is_no_input_of_what_is_computed_once() -> None:
+    text = """absent (float[n] x) => (float[n] y) <float[4] w = {3, 1, 2, 4}, int64[2] sizes = {1, 3}, float top = {2}> {
+        "", a = Split <axis = 0> (w, sizes) b = Neg (a) c = Clip (b, "", top) d = ReduceSum (c) y = Add (x, d) }"""
+    assert deferred(text, [ones(2)] * 4)[3]
