@@ -47,3 +47,27 @@ def test_an_output_that_is_absent_is_no_input_of_what_is_computed_once() -> None
     text = """absent (float[n] x) => (float[n] y) <float[4] w = {3, 1, 2, 4}, int64[2] sizes = {1, 3}, float top = {2}> {
         "", a = Split <axis = 0> (w, sizes) b = Neg (a) c = Clip (b, "", top) d = ReduceSum (c) y = Add (x, d) }"""
     assert deferred(text, [ones(2)] * 4)[3]
+
+
+def test_a_branch_that_was_not_taken_before_takes_values_of_any_size() -> None:
+    text = """sizes (bool flag, float[n, 3] x) => (float[n, 3] y) {
+        a = Neg (x) b = Abs (a) c = Exp (b) d = Tanh (c)
+        e = If (flag) <then_branch = then () => (float[p, 3] f) { f = Sin (d) },
+                       else_branch = other () => (float[p, 3] g) { s = Shape (x) o = ConstantOfShape (s) g = Neg (o) }>
+        y = Identity (e) z = Neg (y) }"""  # fmt: skip
+    model = proto_of(text)
+    graph = kvviz.load(model)
+
+    def feeds(flag: bool, rows: int) -> dict[str, np.ndarray]:
+        return {"flag": np.array(flag), "x": np.ones((rows, 3), np.float32)}
+
+    calls = []
+    for flag, rows in [(True, 2), (True, 4), (True, 6), (True, 6)] + [(False, 6)] * 6 + [(False, 1)] * 2:
+        if len(calls) == 7:
+            lent = feeds(flag, rows)
+            lent["x"].flags.writeable = False
+            kvviz.run(graph, lent, record=False)  # which stops what is known of the ops before the branch
+        trace = kvviz.run(graph, feeds(flag, rows))
+        calls.append("log" not in vars(trace))
+        assert said(trace) == said(kvviz.run(kvviz.load(model), feeds(flag, rows))), len(calls)
+    assert calls[3] and calls[8]

@@ -241,11 +241,14 @@ def _branch(
     if planned.position not in watch.repeated:
         return None
     attribute, inner, seen = watch.repeated[planned.position]
+    captured = tuple((plan.slots[name], slot) for name, slot in inner.captured)
+    outputs = tuple((outer, slot) for outer, slot in zip(planned.outputs, inner.outputs) if outer)
+    # A branch that was not always taken may have seen only one layout of what it captures.
+    seen.loose = seen.loose | {slot for outer, slot in captured if outer in watch.loose}
     body = _body(inner, seen, outer=same)
     if body is None:
         return None
-    captured = tuple((plan.slots[name], slot) for name, slot in inner.captured)
-    outputs = tuple((outer, slot) for outer, slot in zip(planned.outputs, inner.outputs) if outer)
+    watch.loose = watch.loose | {outer for outer, slot in outputs if slot in seen.loose}
     return Branch(planned.inputs[0], attribute == "then_branch", captured, body, outputs, dies)
 
 
