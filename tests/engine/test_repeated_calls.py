@@ -49,6 +49,16 @@ def test_an_output_that_is_absent_is_no_input_of_what_is_computed_once() -> None
     assert deferred(text, [ones(2)] * 4)[3]
 
 
+def test_a_result_without_axes_is_an_array() -> None:
+    text = "scalars (float x) => (float y, float z) { y = Neg (x) z = Exp (x) }"
+    model = proto_of(text)
+    model.graph.input[0].type.tensor_type.ClearField("shape")
+    graph = kvviz.load(model)
+    for shape in [(2,), (3,), (4,), (), (2, 2), ()]:
+        for y in kvviz.run(graph, {"x": np.ones(shape, np.float32)}).outputs.values():
+            assert type(y) is np.ndarray and y.shape == shape and y.flags.writeable
+
+
 def test_a_branch_that_was_not_taken_before_takes_values_of_any_size() -> None:
     text = """sizes (bool flag, float[n, 3] x) => (float[n, 3] y) {
         a = Neg (x) b = Abs (a) c = Exp (b) d = Tanh (c)
