@@ -59,6 +59,15 @@ def test_a_result_without_axes_is_an_array() -> None:
             assert type(y) is np.ndarray and y.shape == shape and y.flags.writeable
 
 
+@pytest.mark.parametrize("orders", ["FFFFF", "CCCCFCF"])
+@pytest.mark.parametrize("sizes", [[3], [3, 4]])
+def test_the_trace_tells_how_an_axis_of_one_element_lay(orders: str, sizes: list[int]) -> None:
+    text = "flat (float[a, b] x) => (float[b, a] y) { t = Transpose (x) y = Neg (t) }"
+    series = [ones(sizes[at % len(sizes)], 1, order=order) for at, order in enumerate(orders)]
+    found = deferred(text, series)
+    assert found[3] == (orders[3] == "C") and not any(found[at] for at, order in enumerate(orders) if order == "F")
+
+
 def test_a_branch_that_was_not_taken_before_takes_values_of_any_size() -> None:
     text = """sizes (bool flag, float[n, 3] x) => (float[n, 3] y) {
         a = Neg (x) b = Abs (a) c = Exp (b) d = Tanh (c)

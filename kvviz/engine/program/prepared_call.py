@@ -24,16 +24,25 @@ from kvviz.trace.schema.run_options import GivenInputs, RunOptions
 # Ops whose results follow from the layout of their first input, and how many bytes of results are kept.
 _OF_LAYOUTS, _KNOWN_AHEAD = {"Shape", "Size"}, 1 << 24
 _NONE: Mapping[str, Any] = {}
-# How many calls at most run step by step after one whose trace was read.
-_PAUSE = 63
+# How many calls at most run step by step after one whose trace was read, and how many layouts of an input are kept.
+_PAUSE, _LAYOUTS = 63, 64
 
 
 class Given(NamedTuple):
-    """An input. ``layout``: how it lay when it was watched; None if it is another each time."""
+    """An input. ``layouts``: how it may lie; of one that is ``loose`` those that were seen."""
 
     slot: int
     declared: Value
-    layout: Layout | None
+    layouts: set[Layout]
+    loose: bool
+
+    def may_lie(self, shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
+        """Whether a packed array may lie so."""
+        if not self.loose or not is_shape(self.declared, shape) or not _lies_as_a_copy(self.declared, shape, strides):
+            return False
+        if len(self.layouts) < _LAYOUTS:
+            self.layouts.add((shape, strides))
+        return True
 
 
 class Branch(NamedTuple):
@@ -112,10 +121,10 @@ class PreparedCall:
             given = self.given.get(name)
             if given is None or type(value) is not np.ndarray or value.base is not None:
                 return False
-            flags, (_, declared, layout) = value.flags, given
-            if not flags.owndata or not flags.c_contiguous or value.dtype != declared.dtype:
+            flags, lies = value.flags, (value.shape, value.strides)
+            if not flags.owndata or not flags.c_contiguous or value.dtype != given.declared.dtype:
                 return False
-            if (value.shape, value.strides) != layout and (layout or not is_shape(declared, value.shape)):
+            if lies not in given.layouts and not given.may_lie(*lies):
                 return False
         return True
 
@@ -141,11 +150,16 @@ def prepared(plan: Plan, watch: Watch, segments: Sequence[Segment]) -> PreparedC
     given = {}
     for value, slot in zip(plan.graph.inputs, plan.inputs):
         layout = watch.given.get(slot)
-        if value.kind != "tensor" or value.dtype is None or layout is None:
+        if value.kind != "tensor" or value.dtype is None or layout is None or not _lies_as_a_copy(value, *layout):
             return None
-        given[value.name] = Given(slot, value, None if slot in watch.loose else layout)
+        given[value.name] = Given(slot, value, {layout}, slot in watch.loose)
     body = _body(plan, watch, segments) if watch.apart else None
     return None if body is None else PreparedCall(plan, body, given)
+
+
+def _lies_as_a_copy(value: Value, shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
+    """Whether a copy, of which the trace is made, lies so, too: the only element of an axis may have any stride."""
+    return strides == np.empty(shape, value.dtype).strides
 
 
 def _body(plan: Plan, watch: Watch, segments: Sequence[Segment] = (), outer: Mapping[str, Any] = _NONE) -> Body | None:
