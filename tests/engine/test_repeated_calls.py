@@ -44,8 +44,8 @@ def ones(*shape: int, order: Any = "C") -> Feeds:
 
 
 def test_an_output_that_is_absent_is_no_input_of_what_is_computed_once() -> None:
-    text = """absent (float[n] x) => (float[n] y) <float[4] w = {3, 1, 2, 4}, int64[2] sizes = {1, 3}, float top = {2}> {
-        "", a = Split <axis = 0> (w, sizes) b = Neg (a) c = Clip (b, "", top) d = ReduceSum (c) y = Add (x, d) }"""
+    text = """absent (float[n] x) => (float[n] y) <float[4] w = {3, 1, 2, 4}, int64[2] n = {1, 3}, float top = {2}> {
+        "", a = Split <axis = 0> (w, n) b = Neg (a) c = Clip (b, "", top) d = ReduceSum (c) y = Add (x, d) }"""
     assert deferred(text, [ones(2)] * 4)[3]
 
 
