@@ -8,6 +8,8 @@ import pytest
 
 import kvviz
 from kvviz.engine.program import prepared_call
+from kvviz.ext import op
+from kvviz.ops import registry
 from tests.engine.graphs import proto_of
 from tests.engine.test_step_program import logged
 
@@ -90,3 +92,18 @@ def test_a_branch_that_was_not_taken_before_takes_values_of_any_size() -> None:
         calls.append("log" not in vars(trace))
         assert said(trace) == said(kvviz.run(kvviz.load(model), feeds(flag, rows))), len(calls)
     assert calls[3] and calls[8]
+
+
+def test_the_trace_is_made_with_the_kernels_that_the_call_had(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_TABLE", dict(registry._TABLE))
+    text = """branches (bool flag, float[n] x) => (float[n] y) {
+        a = Neg (x) y = If (flag) <then_branch = then () => (float[n] c) { b = Exp (a) c = Tanh (b) },
+                                   else_branch = other () => (float[n] d) { d = Sin (a) }> }"""
+    model = proto_of(text)
+    graph, first = kvviz.load(model), kvviz.load(model)
+    feeds = {"flag": np.array(True), "x": np.arange(3, dtype=np.float32)}
+    called, wanted = [kvviz.run(graph, feeds) for _ in range(4)][3], said(kvviz.run(first, feeds))
+    op("Exp", since=1)(lambda x: np.zeros_like(x))
+    assert kvviz.run(graph, feeds).outputs["y"].tolist() == [0, 0, 0]
+    assert "log" not in vars(called) and said(called) == wanted
+    assert called.value("b", 1).tolist() == np.exp(-feeds["x"]).tolist()
