@@ -61,6 +61,18 @@ def test_a_result_without_axes_is_an_array() -> None:
             assert type(y) is np.ndarray and y.shape == shape and y.flags.writeable
 
 
+def test_a_result_of_a_kernel_that_returns_a_scalar_for_some_numbers_alone_is_an_array() -> None:
+    text = "slopes (float x) => (float y) { y = PRelu (x, x) }"
+    series = [lambda number=number: {"x": np.array(number, np.float32)} for number in (-1, -2, -3, -4, 0.5, -7)]
+    assert deferred(text, series)[3]
+
+
+def test_what_is_computed_once_has_the_type_that_it_had_in_memory_of_an_input() -> None:
+    text = """whole (float[n] x) => (float[n] y, int64[4] c) <int64[2] w = {3, 0}> {
+        y = Neg (x) a = Mul (w, w) b = Or (a, w) c = Concat <axis = 0> (b, b) }"""
+    assert deferred(text, [ones(2)] * 4)[3]
+
+
 @pytest.mark.parametrize("orders", ["FFFFF", "CCCCFCF"])
 @pytest.mark.parametrize("sizes", [[3], [3, 4]])
 def test_the_trace_tells_how_an_axis_of_one_element_lay(orders: str, sizes: list[int]) -> None:

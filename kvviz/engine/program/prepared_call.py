@@ -17,7 +17,7 @@ from kvviz.engine.frame import Frame
 from kvviz.engine.plan import ABSENT, KEEP, Plan, PlannedNode, may_draw
 from kvviz.engine.program.segment import Segment
 from kvviz.engine.program.segment_code import Code, Facts
-from kvviz.engine.program.watched_run import Layout, Watch
+from kvviz.engine.program.watched_run import Layout, Seen, Watch
 from kvviz.graph.model import Value
 from kvviz.trace.schema.run_options import GivenInputs, RunOptions
 
@@ -218,7 +218,7 @@ def _known_ahead(plan: Plan, watch: Watch, outer: Mapping[str, Any]) -> tuple[li
             args[0] = np.broadcast_to(np.empty(()), seen.layouts[0][0])
         elif not fixed.issuperset(planned.inputs):
             continue
-        made = _made_ahead(planned, args, len(planned.outputs))
+        made = _made_ahead(planned, args, seen)
         if not made:
             continue
         room -= seen.sums[0]
@@ -239,14 +239,16 @@ def _known_ahead(plan: Plan, watch: Watch, outer: Mapping[str, Any]) -> tuple[li
     return values, fixed, done
 
 
-def _made_ahead(planned: PlannedNode, args: Sequence[Any], count: int) -> list[np.ndarray]:
-    """The outputs of an op; none if it fails or one is no array."""
+def _made_ahead(planned: PlannedNode, args: Sequence[Any], seen: Seen) -> list[np.ndarray]:
+    """The outputs of an op; none if it fails, or if one is otherwise than it was made in memory that is given here."""
+    count = len(planned.outputs)
     try:
         out = planned.call(*args)
     except Exception:
         return []
     made = [np.asarray(value) for value in ((out,) if count == 1 else out[:count]) if value is not None]
-    return made if len(made) == count else []
+    lies = [where and ((value.shape, value.strides), value.dtype) for value, where in zip(made, seen.placed)]
+    return made if lies == [where and (lay, where[4]) for lay, where in zip(seen.made, seen.placed)] else []
 
 
 def _branch(
