@@ -115,9 +115,10 @@ def code_of(
             names[f"s{at}"], names[f"t{at}"] = one.made[0] or ((), ())
             x = "g[0]" if appends else given[(op.taken or planned.views or (0,))[0]] if given else "None"
             free = slots[0] in loose
-            # Without axes it may be a scalar.
-            stops = f"type(o) is not A or o.flags.c_contiguous is not {one.contiguous[0]}"
-            stops = stops if free else f"o.shape != s{at}"
+            stops = f"o.flags.c_contiguous is not {one.contiguous[0]}" if free else f"o.shape != s{at}"
+            if free or not names[f"s{at}"]:
+                # Without axes it may be a scalar.
+                stops = f"type(o) is not A or {stops}"
             if not free and (appends or (not op.taken and (planned.lone_view or varies))):
                 stops += f" or o.strides != t{at}"
             if op.taken:
