@@ -94,7 +94,7 @@ def test_a_branch_that_was_not_taken_before_takes_values_of_any_size() -> None:
     def feeds(flag: bool, rows: int) -> dict[str, np.ndarray]:
         return {"flag": np.array(flag), "x": np.ones((rows, 3), np.float32)}
 
-    calls = []
+    calls = list[bool]()
     for flag, rows in [(True, 2), (True, 4), (True, 6), (True, 6)] + [(False, 6)] * 6 + [(False, 1)] * 2:
         if len(calls) == 7:
             lent = feeds(flag, rows)
