@@ -20,7 +20,8 @@ class unwatched:
 
     def __enter__(self) -> None:
         self._collecting = gc.isenabled()
-        gc.disable()
+        if self._collecting:  # otherwise it is another thread's to enable, which may do so before this one is through
+            gc.disable()
 
     def __exit__(self, *_: object) -> None:
         if self._collecting:

@@ -134,7 +134,13 @@ def move(parent: Frame, outer: int, frame: Frame, slot: int) -> None:
 
 
 def body_plan(execution: RunState, graph: Graph) -> Plan:
-    return plan_for(graph, tuple(value.name for value in graph.outputs), execution.policy, execution.dry)
+    """The plan of a body, with the kernels that the main graph's plan has, if others are registered meanwhile."""
+    bodies = execution.main.plan.bodies
+    plan = bodies.get(graph)
+    if plan is None:
+        outputs = tuple(value.name for value in graph.outputs)
+        plan = bodies[graph] = plan_for(graph, outputs, execution.policy, execution.dry)
+    return plan
 
 
 class LoopState:

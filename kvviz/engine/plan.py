@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
-from weakref import ref
+from weakref import WeakKeyDictionary, ref
 
 from kvviz.engine.recorded_answers import Answers
 from kvviz.errors import GraphError, UnknownValueError, UnsupportedOpsError
@@ -193,6 +193,8 @@ class Plan:
         self.notes: Any = None
         # Programs learned from its runs, by donated inputs: see `kvviz.engine.program.step_program`.
         self.programs: dict[frozenset[str], Any] = {}
+        # Those of the bodies that its runs have entered, at any depth.
+        self.bodies: WeakKeyDictionary[Graph, Plan] = WeakKeyDictionary()
         self._places: dict[int, int] = {}
         self._in_order: set[int] | None = None  # slots for which `is_loose` is False
         for _, slot in self.weights:

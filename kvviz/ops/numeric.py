@@ -201,10 +201,11 @@ class FromWeights:
 
 
 def _fixed(array: np.ndarray) -> bool:
-    """Whether the array's memory cannot be written through it or through what it views."""
+    """Whether the array's memory cannot be written through it or through what it views: an array that owns it may be
+    made writable again. Weights never own theirs."""
     base: object = array
     while isinstance(base, np.ndarray):
-        if base.flags.writeable:
+        if base.flags.writeable or base.flags.owndata:
             return False
         base = base.base
     return True

@@ -13,6 +13,7 @@ import pytest
 
 import kvviz
 from kvviz import Trace
+from kvviz.collector import unwatched
 from kvviz.report.explain import explain
 from tests.engine.graphs import graph_of
 from tests.graph.build import MODELS, model, node
@@ -145,3 +146,19 @@ def test_a_run_leaves_frozen_what_somebody_has_frozen() -> None:
         assert gc.get_freeze_count() > frozen // 2 > 0
     finally:
         gc.unfreeze()
+
+
+def test_runs_in_two_threads_leave_the_collector_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    gc.enable()
+    first, second, asked = unwatched(), unwatched(), gc.isenabled
+
+    def ends_meanwhile() -> bool:
+        enabled = asked()
+        first.__exit__()
+        return enabled
+
+    first.__enter__()
+    monkeypatch.setattr(gc, "isenabled", ends_meanwhile)
+    second.__enter__()
+    second.__exit__()
+    assert asked()

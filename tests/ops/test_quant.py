@@ -13,7 +13,7 @@ import kvviz
 from kvviz.ops.maths import quant
 from kvviz.ops.numeric import FromWeights
 from tests.graph.build import model, node
-from tests.ops.kernels import check, close, frozen, rand, run, same
+from tests.ops.kernels import check, close, rand, run, same
 from tests.ops.ort_oracle import one_node_model, ort_run
 from tests.ort_session import session_of
 
@@ -92,10 +92,15 @@ def test_columns_may_name_their_block_and_keep_its_zero_point() -> None:
     close(quant.matmul_nbits(A[:, order], moved, SCALES, ZEROS, BLOCK_OF[order], **NBITS), wanted, 1e-5, 1e-4)
 
 
+def held(arrays: list[np.ndarray]) -> list[np.ndarray]:
+    """The same in memory that nobody can write to, as weights lie."""
+    return [np.frombuffer(array.tobytes(), array.dtype).reshape(array.shape) for array in arrays]
+
+
 def test_read_only_weights_are_unpacked_once_and_dropped_with_them(monkeypatch: pytest.MonkeyPatch) -> None:
     table = FromWeights(budget=1 << 20)
     monkeypatch.setattr(quant, "_weights", table)
-    weights, scales = frozen([WEIGHTS, SCALES])
+    weights, scales = held([WEIGHTS, SCALES])
     first = quant.matmul_nbits(A, weights, scales, **NBITS)
     matrix = table.get((weights, scales, None, None))
     assert matrix is not None
@@ -103,7 +108,7 @@ def test_read_only_weights_are_unpacked_once_and_dropped_with_them(monkeypatch: 
     assert table.get((weights, scales, None, None)) is matrix
     assert (len(table), table.nbytes) == (1, matrix.nbytes)
     # A full table keeps what it has.
-    (other,) = frozen([np.ones(4)])
+    (other,) = held([np.ones(4)])
     assert not table.put((other,), np.zeros(1 << 20, np.uint8)) and table.get((other,)) is None
     del weights
     gc.collect()
@@ -111,14 +116,17 @@ def test_read_only_weights_are_unpacked_once_and_dropped_with_them(monkeypatch: 
 
 
 def test_weights_that_can_be_written_are_unpacked_anew_each_time() -> None:
-    weights = WEIGHTS.copy()
+    weights, (scales,) = WEIGHTS.copy(), held([SCALES])
     view = weights.view()
     view.flags.writeable = False
-    for given in (weights, view):
-        quant.matmul_nbits(A, given, SCALES, **NBITS)
+    # The last time it is read-only itself, and its owner changes it all the same.
+    for given, writeable in ((weights, True), (view, True), (weights, False)):
+        weights.flags.writeable = writeable
+        quant.matmul_nbits(A, given, scales, **NBITS)
+        weights.flags.writeable = True
         weights ^= 255
         wanted = ort_run("MatMulNBits", [A, weights, SCALES], domain=MS, accuracy_level=1, **NBITS)[0]
-        close(quant.matmul_nbits(A, given, SCALES, **NBITS), wanted, 1e-5, 1e-5)
+        close(quant.matmul_nbits(A, given, scales, **NBITS), wanted, 1e-5, 1e-5)
 
 
 @pytest.mark.parametrize("form", ["inside", "beside"])

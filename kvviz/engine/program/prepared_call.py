@@ -17,23 +17,32 @@ from kvviz.engine.frame import Frame
 from kvviz.engine.plan import ABSENT, KEEP, Plan, PlannedNode, may_draw
 from kvviz.engine.program.segment import Segment
 from kvviz.engine.program.segment_code import Code, Facts
-from kvviz.engine.program.watched_run import Layout, Watch
+from kvviz.engine.program.watched_run import Layout, Seen, Watch
 from kvviz.graph.model import Value
 from kvviz.trace.schema.run_options import GivenInputs, RunOptions
 
 # Ops whose results follow from the layout of their first input, and how many bytes of results are kept.
 _OF_LAYOUTS, _KNOWN_AHEAD = {"Shape", "Size"}, 1 << 24
 _NONE: Mapping[str, Any] = {}
-# How many calls at most run step by step after one whose trace was read.
-_PAUSE = 63
+# How many calls at most run step by step after one whose trace was read, and how many layouts of an input are kept.
+_PAUSE, _LAYOUTS = 63, 64
 
 
 class Given(NamedTuple):
-    """An input. ``layout``: how it lay when it was watched; None if it is another each time."""
+    """An input. ``layouts``: how it may lie; of one that is ``loose`` those that were seen."""
 
     slot: int
     declared: Value
-    layout: Layout | None
+    layouts: set[Layout]
+    loose: bool
+
+    def may_lie(self, shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
+        """Whether a packed array may lie so."""
+        if not self.loose or not is_shape(self.declared, shape) or not _lies_as_a_copy(self.declared, shape, strides):
+            return False
+        if len(self.layouts) < _LAYOUTS:
+            self.layouts.add((shape, strides))
+        return True
 
 
 class Branch(NamedTuple):
@@ -112,10 +121,10 @@ class PreparedCall:
             given = self.given.get(name)
             if given is None or type(value) is not np.ndarray or value.base is not None:
                 return False
-            flags, (_, declared, layout) = value.flags, given
-            if not flags.owndata or not flags.c_contiguous or value.dtype != declared.dtype:
+            flags, lies = value.flags, (value.shape, value.strides)
+            if not flags.owndata or not flags.c_contiguous or value.dtype != given.declared.dtype:
                 return False
-            if (value.shape, value.strides) != layout and (layout or not is_shape(declared, value.shape)):
+            if lies not in given.layouts and not given.may_lie(*lies):
                 return False
         return True
 
@@ -141,11 +150,16 @@ def prepared(plan: Plan, watch: Watch, segments: Sequence[Segment]) -> PreparedC
     given = {}
     for value, slot in zip(plan.graph.inputs, plan.inputs):
         layout = watch.given.get(slot)
-        if value.kind != "tensor" or value.dtype is None or layout is None:
+        if value.kind != "tensor" or value.dtype is None or layout is None or not _lies_as_a_copy(value, *layout):
             return None
-        given[value.name] = Given(slot, value, None if slot in watch.loose else layout)
+        given[value.name] = Given(slot, value, {layout}, slot in watch.loose)
     body = _body(plan, watch, segments) if watch.apart else None
     return None if body is None else PreparedCall(plan, body, given)
+
+
+def _lies_as_a_copy(value: Value, shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
+    """Whether a copy, of which the trace is made, lies so, too: the only element of an axis may have any stride."""
+    return strides == np.empty(shape, value.dtype).strides
 
 
 def _body(plan: Plan, watch: Watch, segments: Sequence[Segment] = (), outer: Mapping[str, Any] = _NONE) -> Body | None:
@@ -204,14 +218,14 @@ def _known_ahead(plan: Plan, watch: Watch, outer: Mapping[str, Any]) -> tuple[li
             args[0] = np.broadcast_to(np.empty(()), seen.layouts[0][0])
         elif not fixed.issuperset(planned.inputs):
             continue
-        made = _made_ahead(planned, args, len(planned.outputs))
+        made = _made_ahead(planned, args, seen)
         if not made:
             continue
         room -= seen.sums[0]
         done.add(planned.position)
         fixed.update(planned.outputs)
         for slot, value in zip(planned.outputs, made):
-            values[slot] = value
+            values[slot] = value if slot else None
     touched = set(plan.outputs)
     for planned in reversed(plan.order):
         if planned.position in done and touched.isdisjoint(planned.outputs):
@@ -225,14 +239,16 @@ def _known_ahead(plan: Plan, watch: Watch, outer: Mapping[str, Any]) -> tuple[li
     return values, fixed, done
 
 
-def _made_ahead(planned: PlannedNode, args: Sequence[Any], count: int) -> list[np.ndarray]:
-    """The outputs of an op; none if it fails or one is no array."""
+def _made_ahead(planned: PlannedNode, args: Sequence[Any], seen: Seen) -> list[np.ndarray]:
+    """The outputs of an op; none if it fails, or if one is otherwise than it was made in memory that is given here."""
+    count = len(planned.outputs)
     try:
         out = planned.call(*args)
     except Exception:
         return []
     made = [np.asarray(value) for value in ((out,) if count == 1 else out[:count]) if value is not None]
-    return made if len(made) == count else []
+    lies = [where and ((value.shape, value.strides), value.dtype) for value, where in zip(made, seen.placed)]
+    return made if lies == [where and (lay, where[4]) for lay, where in zip(seen.made, seen.placed)] else []
 
 
 def _branch(
@@ -241,11 +257,14 @@ def _branch(
     if planned.position not in watch.repeated:
         return None
     attribute, inner, seen = watch.repeated[planned.position]
+    captured = tuple((plan.slots[name], slot) for name, slot in inner.captured)
+    outputs = tuple((outer, slot) for outer, slot in zip(planned.outputs, inner.outputs) if outer)
+    # A branch that was not always taken may have seen only one layout of what it captures.
+    seen.loose = seen.loose | {slot for outer, slot in captured if outer in watch.loose}
     body = _body(inner, seen, outer=same)
     if body is None:
         return None
-    captured = tuple((plan.slots[name], slot) for name, slot in inner.captured)
-    outputs = tuple((outer, slot) for outer, slot in zip(planned.outputs, inner.outputs) if outer)
+    watch.loose = watch.loose | {outer for outer, slot in outputs if slot in seen.loose}
     return Branch(planned.inputs[0], attribute == "then_branch", captured, body, outputs, dies)
 
 

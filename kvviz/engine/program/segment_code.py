@@ -71,7 +71,14 @@ def code_of(
 
     ``loose``: slots whose values lie otherwise each time. ``fixed``: those that have the same value each time.
     """
-    names: dict[str, Any] = {"W": WAITING, "N": NOT_RUN, "r": root_of, "a": address, "asarray": np.asarray}
+    names: dict[str, Any] = {
+        "W": WAITING,
+        "N": NOT_RUN,
+        "r": root_of,
+        "a": address,
+        "A": np.ndarray,
+        "asarray": np.asarray,
+    }
     lines, owners = ["def steps(frame, f):", " v = frame.vals", " F, S, C = f"], dict[int, int]()
     for at, (planned, one, op) in enumerate(zip(nodes, seen, ops)):
         begun, slots = len(lines), planned.outputs
@@ -109,6 +116,9 @@ def code_of(
             x = "g[0]" if appends else given[(op.taken or planned.views or (0,))[0]] if given else "None"
             free = slots[0] in loose
             stops = f"o.flags.c_contiguous is not {one.contiguous[0]}" if free else f"o.shape != s{at}"
+            if free or not names[f"s{at}"]:
+                # Without axes it may be a scalar.
+                stops = f"type(o) is not A or {stops}"
             if not free and (appends or (not op.taken and (planned.lone_view or varies))):
                 stops += f" or o.strides != t{at}"
             if op.taken:
