@@ -13,7 +13,7 @@ from kvviz.caches.row_contents import NO_TOKEN, both, count, live, minus, stale
 from kvviz.errors import quoted
 from kvviz.graph.model import Node
 from kvviz.trace import units
-from kvviz.trace.blockers import Blocker, BlockerCode, codes, rules
+from kvviz.trace.blockers import BlockerCode, codes, rules
 from kvviz.trace.index.frame_values import RunFrames
 from kvviz.trace.model_or_trace import as_trace
 from kvviz.trace.reasons import decision_of
@@ -233,25 +233,28 @@ def _refused(scene: Scene) -> tuple[str, str]:
             continue
         node = link.node
         past = node.inputs[link.past] if link.past >= 0 else ""
-        blockers = [b for b in _blockers(scene.trace, step) if b.input in ("", past)]
-        if blockers:
-            causes = [_cause(blocker.code, blocker.message) for blocker in blockers]
+        reasons = [reason for reason in _reasons(scene.trace, step) if reason[0] in ("", past)]
+        if reasons:
+            causes = [_cause(code, message) for _, code, _, message in reasons]
             # The messages share a prefix: which op could not do what to which value.
             causes[1:] = [cause.partition(": ")[2] or cause for cause in causes[1:]]
-            advice = dict.fromkeys(_advice(blocker.code, blocker.culprit, scene) for blocker in blockers)
+            advice = dict.fromkeys(_advice(code, culprit, scene) for _, code, culprit, _ in reasons)
             return f"because {', and '.join(causes)}", ", and ".join(advice)
         return f"because {node.qualified_op} {quoted(node.name, 60)} always makes a copy", "use another operator there"
     return "because an op made the cache anew", "let the op that writes the cache read the past itself"
 
 
-def _blockers(trace: Trace, step: int) -> tuple[Blocker, ...]:
-    """The blockers of a step. Reasons that name no other op are the same whenever a node is refused for them, but for
-    lengths and costs."""
+def _reasons(trace: Trace, step: int) -> list[tuple[str, BlockerCode, str, str]]:
+    """Input, code, culprit and message of the blockers of a step. Reasons that name no other op are the same whenever a
+    node is refused for them, but for lengths."""
+
+    def found() -> list[tuple[str, BlockerCode, str, str]]:
+        return [(b.input, b.code, b.culprit, b.message) for b in decision_of(trace, step).blockers]
+
     masks = trace.log.refused(step)
     if not masks or not all(_ALONE.issuperset(codes(mask)) and not rules(mask) for _, mask in masks):
-        return decision_of(trace, step).blockers
-    node = id(trace.log.called(step)[1])
-    return noted(trace.notes, ("refused", node, masks), lambda: decision_of(trace, step).blockers)
+        return found()
+    return noted(trace.notes, ("refused", id(trace.log.called(step)[1]), masks), found)
 
 
 _ALONE = {BlockerCode.NO_CAPACITY, BlockerCode.BORROWED_INPUT, BlockerCode.CONSTANT, BlockerCode.NOT_CONTIGUOUS}

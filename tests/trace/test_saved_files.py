@@ -92,3 +92,10 @@ def test_a_trace_of_no_step_is_read_as_it_was_saved(graph: Any, begun: bool, tmp
     trace = kvviz.run(graph_of("g (float[2] x) => (float[2] x) { }"), {"x": np.ones(2, np.float32)})
     trace.save(tmp_path / "nothing.kvviz")
     assert len(kvviz.Trace.load(tmp_path / "nothing.kvviz").steps) == 0
+
+
+def test_a_trace_without_an_optional_input_is_read_as_it_was_saved(tmp_path: Path) -> None:
+    graph = graph_of("g (optional(float[2]) x) => (bool y) { y = OptionalHasElement(x) }")
+    trace = kvviz.run(graph, {})
+    trace.save(tmp_path / "a.kvviz")
+    assert kvviz.Trace.load(tmp_path / "a.kvviz").table() == trace.table()

@@ -84,10 +84,12 @@ def _check_values(trace: TraceData) -> None:
     """Every step reads existing values, and puts its outputs into their storages."""
     log, values = trace.log, LogValues(trace.log)
     read = FrameSteps(values)
-    for unmade in np.flatnonzero(read.read == UNMADE)[:1].tolist():
+    for unmade in np.flatnonzero(read.read == UNMADE).tolist():
         step = int(read.reader()[unmade])
         name = values.ops[step].node.inputs[unmade - int(read.begins()[step])]
-        raise ValueError(f"it has step {step} reading {name!r}, which nothing made")
+        # An optional input may be left out.
+        if not any(value.name == name and value.kind == "optional" for value in trace.graph.inputs):
+            raise ValueError(f"it has step {step} reading {name!r}, which nothing made")
     _, outs = log.tables()
     there = outs[:, 0] >= 0
     steps, outs = values.step[: len(outs)][there], outs[there]
