@@ -199,6 +199,7 @@ def test_a_saved_audit_is_the_baseline_of_the_next_one(tmp_path: Path) -> None:
     change = changes["grown.onnx", "ideal"]
     assert change.after["peak"] == 1.5 * change.before["peak"] and "(+50.0%)" in change.grown("peak")
     assert "step 3: " in change.first_op and "op3" in change.first_op
+    assert all(one["bytes"] > before for each in changes.values() for one, before in each.larger)
     assert {name for name, _ in found.exceeded} == {"grown.onnx"} and len(found.exceeded) == 4
     assert "(+50.0%), so the limit peak>+5% fails" in found.exceeded[0][1]
     assert quick(folder, tmp_path, baseline=found, fail_on="peak>+0%").exceeded == []

@@ -128,6 +128,8 @@ OTHER_SHAPE = blocker(BlockerCode.SHAPE_DIFFERS, 0, "small", "its shape differs"
 # Operator, outputs, what else is known of the step, and the sentence.
 SAID: list[tuple[str, list[Placed], dict[str, Any], str]] = [
     ("MatMul", [out("new", 31)], {"written": 256}, "MatMul wrote 256 B to a new buffer B31."),
+    ("Split", [out("new", 3), out("new", 4), out("new", 5)], {"written": 768},
+     "Split wrote 768 B to new buffers B3 and 2 more."),
     ("Concat", [out("append", 5, 6, 2304)], {"source": "past", "written": 128, "grown": Grown(1, 128)},
      "Concat appended 1 row to B5 in place; 0 of 2,176 B of past copied."),
     # Where the past is not known, bytes are counted.
@@ -191,7 +193,8 @@ def test_every_code_of_a_blocker_has_words_of_its_own() -> None:
 
 def test_a_name_of_any_length_leaves_a_sentence_readable() -> None:
     long = "x" * 10_000
-    why = Blocker(BlockerCode.NOT_LAST_USE, long, 0, long, f"Add cannot overwrite {long}: {long} still reads it")
+    later = "y" * 10_000
+    why = Blocker(BlockerCode.NOT_LAST_USE, long, 0, later, f"Add cannot overwrite {long}: {later} still reads it")
     assert len(tell("Add", [out("new")], blockers=[why], written=8, allocated=8)) < 240
     assert len(tell("Add", [out("in place", 1, 1)], source=long, written=256)) < 160
 

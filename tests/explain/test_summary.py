@@ -54,6 +54,8 @@ def test_an_op_whose_input_is_read_later_is_missed_with_its_bytes_and_its_reader
     assert [blocker.code for blocker in neg.blockers] == [BlockerCode.NOT_LAST_USE]
     assert "second" in neg.blockers[0].culprit
     assert counts(trace).in_place == 1
+    # of no run as of a trace without steps
+    assert counts(trace, 1) == counts(trace) and counts(trace, 0) == counts(trace).__class__()
 
 
 def looped(trips: int, made: str = "Abs", policy: str = "ideal") -> kvviz.Trace:

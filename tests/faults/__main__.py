@@ -14,9 +14,7 @@ from pathlib import Path
 from tests.faults.mutate import Fault, draw, faults_in
 from tests.faults.table import EQUIVALENT, ROOT, files
 
-_NOT_COPIED = shutil.ignore_patterns(
-    ".git", ".venv", "node_modules", "build", ".mypy_cache", ".ruff_cache", "notebooks"
-)
+_NOT_COPIED = shutil.ignore_patterns(".git", ".venv", "node_modules", "build", ".mypy_cache", ".ruff_cache")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -27,6 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--again", type=Path, help="a report: try those again that were not noticed")
     parser.add_argument("--file", default="", help="only in files whose path holds this text")
     parser.add_argument("--line", default="", help="only in lines that hold this text")
+    parser.add_argument("--tests", default="", help="only tests of files whose path holds this text")
     parser.add_argument("--limit", type=float, default=90.0, help="seconds for a fault (default: 90)")
     parser.add_argument("--doubt", action="store_true", help="try those, too, that are listed as equivalent")
     parser.add_argument("--strict", type=float, metavar="PERCENT", help="fail where fewer are noticed")
@@ -63,13 +62,15 @@ def _run(options: argparse.Namespace) -> int:
     print(f"{len(drawn)} of {len(found)} faults in {len(paths)} files, seed {options.seed}", flush=True)
     warm_up()
     with tempfile.TemporaryDirectory(prefix="kvviz-faults-") as folder:
-        report, share = _try_all(drawn, paths, Path(folder), options.limit, options.doubt)
+        report, share = _try_all(drawn, paths, Path(folder), options)
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.write_text("\n".join(report) + "\n", "utf-8")
     return 1 if options.strict is not None and share < options.strict else 0
 
 
-def _try_all(drawn: list[Fault], paths: list[str], folder: Path, limit: float, doubt: bool) -> tuple[list[str], float]:
+def _try_all(
+    drawn: list[Fault], paths: list[str], folder: Path, options: argparse.Namespace
+) -> tuple[list[str], float]:
     """Try every fault in a copy of the project; gives the report, and how many in a hundred were noticed."""
     from tests.faults.cover import Probes, measured
     from tests.faults.trial import Outcome, try_fault
@@ -78,7 +79,7 @@ def _try_all(drawn: list[Fault], paths: list[str], folder: Path, limit: float, d
     root = shutil.copytree(ROOT, folder / "probed", ignore=_NOT_COPIED)
     for path in paths:
         (root / path).write_text(probes.put(path, (ROOT / path).read_text("utf-8")), "utf-8")
-    cover = measured(root, probes, ROOT / "build" / "faults-cover.npz", log)
+    cover = measured(root, probes, ROOT / "build" / "faults-cover.npz", log, options.tests)
     shutil.rmtree(root)
     root = shutil.copytree(ROOT, folder / "faulty", ignore=_NOT_COPIED)
     report: list[str] = []
@@ -87,8 +88,8 @@ def _try_all(drawn: list[Fault], paths: list[str], folder: Path, limit: float, d
     start = time.monotonic()
     for number, fault in enumerate(drawn, 1):
         reason = EQUIVALENT.get(fault.key, "")
-        known = Outcome(False, "", reason, 0.0) if reason and not doubt else None
-        outcome = known or try_fault(root, fault, cover, probes, limit, log, by)
+        known = Outcome(False, "", reason, 0.0) if reason and not options.doubt else None
+        outcome = known or try_fault(root, fault, cover, probes, options.limit, log, by)
         noticed += outcome.noticed
         same += not outcome.noticed and bool(reason)
         word = "noticed" if outcome.noticed else "equivalent" if reason else "NOT NOTICED"

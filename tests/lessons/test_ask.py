@@ -204,6 +204,7 @@ def test_right_answers_count_once_and_not_after_the_answer_was_shown() -> None:
     first, second, third = (ask(name, 1) for name in "abc")
     first.grade(1)
     first.grade(2)  # what is right stays right
+    first.reveal()  # and is not one whose answer was shown instead
     second.grade(2)
     second.grade(1)
     assert third.reveal() == "1"

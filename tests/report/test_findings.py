@@ -154,6 +154,18 @@ def test_a_name_that_no_query_can_quote_gives_the_steps_by_number_where_that_is_
     assert found.query == "step:1" and trace.find(found.query).numbers == found.at
 
 
+def test_of_many_ops_with_one_cause_the_first_is_named_and_the_others_are_counted() -> None:
+    ops = ["Relu", "Neg", "Abs", "Exp"]
+    nodes = [node(op, f"x{i}", f"y{i}") for i, op in enumerate(ops)]
+    for many, named in ((3, "Relu, Neg and Abs"), (4, "Relu and 3 other ops")):
+        sides = ([f"{side}{i} float 64" for i in range(many)] for side in "xy")
+        trace = kvviz.run(
+            kvviz.load(model(nodes[:many], *sides)), {f"x{i}": np.ones(64, np.float32) for i in range(many)}
+        )
+        title = by_kind(trace)["miss"].title
+        assert title == f"{named} cannot overwrite their input: borrowed from the caller"
+
+
 def test_the_list_of_a_recording_with_few_kept_runs_has_the_order_of_the_whole_one() -> None:
     graph = kvviz.load("assets/models/storyteller/concat/model.onnx")
     whole, few = (kvviz.decode(graph, [1, 5, 9], 96, detail=detail, progress=False) for detail in (None, range(40, 56)))

@@ -69,6 +69,7 @@ def test_the_page_of_a_device_tells_what_is_held_where_and_what_is_wrong(show: S
     expect(told.nth(0)).to_contain_text(f"dram: {len(alive)} buffers")
     expect(told.nth(0)).to_contain_text(f"in {room['dram'] / 1e9:.3g} GB")
     expect(told.nth(1)).to_contain_text("l1: 0 buffers")
+    expect(told.nth(1)).to_contain_text(f"largest contiguous free part {size(room['l1'])}")
     page.goto(next(step.index for step in trace.steps if step.op_type == "update_cache"))
     expect(page.kv("inspector")).to_contain_text("overwrote cache in place")
     page.kv("clock").focus()

@@ -38,7 +38,7 @@ PHRASES = """;   ;not in place;in place;-in place;called in place;-elsewhere or 
     NO_CAPACITY;-NOT_LAST_USE;hidden;raw;broken;hidden op:MUL_MAT;-hidden limit:5;[4];shape:[1,4];shape:1x*;
     how:"in place";B1;buffer 3;(op:Add or op:Mul) -is:missed;((missed));-(missed or view);--missed;missed view;
     op:Add or op:Mul or op:Cast;"layer 1";'self_attn';layer 1 · self_attn;sort:op sort:-live;limit:4;
-    op:Add sort:-live limit:3"""
+    op:Add sort:-live limit:3;op:*dd*d;op:*d*d"""
 WRONG_PHRASES = """coppied>3;colour:red;sotr:op;Identity:0;op:Add|;op: Add;>5;<s>;=3;:x;layer>1..2;(a;a);();( );
     (sort:op);(missed limit:3);or;a or;or a;a or or b;(a or );-;a - b;-or;-);(-);-sort:op;-limit:3;";
     "abc;'abc";"";sort:colour;sort:-value;sort:-;sort:op|name;sort>op;sort:limit;limit:0;limit:ten;limit:-1;limit:1|2;limit!=3;

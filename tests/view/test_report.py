@@ -124,6 +124,7 @@ def test_warnings_about_caches_are_told_once_and_those_first_that_make_results_w
     assert [one.kind for one in found] == ["newest row not attended", "past copied"]
     first = next(w for w in cache_warnings(decoded) if w.kind == "newest row not attended")
     assert found[0].sentence == f"{first.sentence} (so with 1 other cache)" and len(found[0].caches) == 2
+    assert " and 1 other cache, from run " in kvviz.findings(decoded)[0].title
     assert escape(first.sentence, quote=True) in report_html(explain(decoded))
     # and what a finding says with its fix no warning says again
     assert {warning.kind for warning in cache_warnings(copying)} == {"past copied"}

@@ -54,6 +54,8 @@ describe("the view of them", () => {
     const [from, to] = zoomTime(c, v, 2, 10);
     expect((10 - from) / (to - from)).toBeCloseTo((10 - v.from) / (v.to - v.from));
     expect(zoomTime(c, v, 0.1, 10)).toEqual([c.from, c.to]);
+    expect(zoomTime(c, { ...v, from: c.to - 4 }, 0.5, c.to - 4)).toEqual([c.to - 8, c.to]);
+    expect(zoomTime(c, { ...v, to: c.from + 4 }, 0.5, c.from + 4)).toEqual([c.from, c.from + 8]);
   });
 
   test("is walked with arrow keys from lane to lane", async () => {
