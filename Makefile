@@ -51,11 +51,11 @@ lab: $(READY)-lab
 	$(PY) -m jupyterlab --ServerApp.root_dir=$(CURDIR) --LabApp.default_url=/lab/tree/lessons/start.ipynb \
 	  $(if $(filter 0,$(shell id -u)),--allow-root) $(LAB_ARGS)
 
-test: oracle $(READY)-dev browser front $(LLM)/model.onnx
+test: oracle $(READY)-dev $(READY)-compiled browser front $(LLM)/model.onnx
 	$(ONE_THREAD) $(PY) -m pytest -n $(WORKERS) --dist loadfile $(PYTEST_ARGS)
 
 # Its parts run beside one another with -j.
-check: types lint front-check
+check: types lint front-check $(READY)-compiled
 
 lint: $(READY)-dev
 	$(PY) -m ruff check .
@@ -116,6 +116,11 @@ $(READY)-dev: | $(PY)
 	@rm -f $(VENV)/ready-*
 	@$(PY) .ci/install.py lab,ort dev
 	@touch $@ $(READY)-install $(READY)-lab
+
+# Once for all test processes, each of which would compile the same at the same time. What is wrong, they say themselves.
+$(READY)-compiled: | $(READY)-dev
+	@$(PY) -m pytest --collect-only -q >$(VENV)/collected.txt 2>&1 || true
+	@touch $@
 
 $(READY)-site: | $(READY)-dev
 	@$(PY) .ci/install.py lab,ort site

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 from collections.abc import Iterator
 
 # Whoever starts the tests in the background may have the keyboard's interrupt ignored, which some of them raise.
@@ -11,6 +12,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(variable, "1")
 os.environ["MPLBACKEND"] = "agg"
+# jsonschema builds 38 parsers of addresses if it can, in every test process, and no schema here asks for an address.
+sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
 
 import pytest
 from hypothesis import settings

@@ -164,3 +164,13 @@ def test_arrays_of_the_dead_are_not_kept() -> None:
     finally:
         tracemalloc.stop()
     assert y.is_allocated and held < 4 * y.nbytes
+
+
+def test_what_a_cycle_keeps_when_the_device_is_closed_is_no_leak(no_collector: None) -> None:
+    device = Device()
+    cycle: list[Any] = [device.to_device(numbers(SHAPE))]
+    cycle.append(cycle)
+    kept = device.to_device(numbers(SHAPE))
+    del cycle
+    device.close()
+    assert [(w.code, w.handle) for w in device.warnings] == [("LEAK", kept)]

@@ -51,6 +51,9 @@ CHANGED = {
     "01_what_is_a_kv_cache": ('animal, name = "owl", "rosa"', 'animal, name = "cat", "ada"'),
 }
 
+# Told by fewer tokens: the long text of the real model takes as long as all other notebooks.
+SHORTER = {"09_real_llm": {"301": "101", "300": "100", "351": "151"}}
+
 
 @pytest.mark.parametrize(
     ("path", "changed"),
@@ -72,6 +75,10 @@ def test_it_runs_from_top_to_bottom(
     for cell in notebook.cells:
         cell.source = cell.source.replace(*changed)
     assert changed[1] in "".join(cell.source for cell in notebook.cells)
+    for number, fewer in SHORTER.get(path.stem, {}).items():
+        assert any(re.search(rf"\b{number}\b", cell.source) for cell in code_cells(notebook))
+        for cell in code_cells(notebook):
+            cell.source = re.sub(rf"\b{number}\b", fewer, cell.source)
     notebook.cells.append(nbformat.v4.new_code_cell(QUESTIONS))
     done = NotebookClient(notebook, timeout=180, kernel_name="python3", resources=here).execute()
     asked = int(done.cells.pop().outputs[-1].text.split()[0])

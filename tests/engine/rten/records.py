@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -94,6 +95,22 @@ def recordings(source: str) -> tuple[Recording, ...]:
     """All runs of a model or a scenario."""
     path = DATA / f"{source}.jsonl.gz"
     return _of_model(source, path) if path.exists() else _of_scenario(source)
+
+
+def names() -> list[str]:
+    """The id of each run, in order, without reading what it says: every test process asks, and few run these tests."""
+    found: list[str] = []
+    for source in models():
+        text = gzip.decompress((DATA / f"{source}.jsonl.gz").read_bytes()).decode()
+        runs = dict.fromkeys(re.findall(r'^\{"run":(\d+),"mode":"(\w+)"', text, re.MULTILINE))
+        found += [f"{source}-{run}-{mode}" for run, mode in runs]
+    return found + [recording.id for source in scenarios() for recording in recordings(source)]
+
+
+def named(name: str) -> Recording:
+    """The run of an id."""
+    (found,) = (one for one in recordings(name.split("-")[0]) if one.id == name)
+    return found
 
 
 def all_recordings() -> list[Recording]:
