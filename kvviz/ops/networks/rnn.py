@@ -45,7 +45,9 @@ def activations_of(
     that needs one takes the next, as in onnxruntime."""
     if names is None or not len(names):
         names = tuple(default) * directions
-    if len(names) != len(default) * directions:
+    # The schema of RNN has two default names, also for one direction.
+    names = names[: len(default) * directions]
+    if len(names) < len(default) * directions:
         raise OpError(f"{len(names)} activations do not fit {directions} directions of {len(default)} each")
     left_alpha, left_beta = list(alphas or ()), list(betas or ())
     entries = []
