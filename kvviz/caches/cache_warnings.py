@@ -233,12 +233,13 @@ def _refused(scene: Scene) -> tuple[str, str]:
             continue
         node = link.node
         past = node.inputs[link.past] if link.past >= 0 else ""
-        reasons = [reason for reason in _reasons(scene.trace, step) if reason[0] in ("", past)]
+        found = _reasons(scene.trace, step)
+        reasons = [(code, culprit, message) for name, code, culprit, message in found if name in ("", past)]
         if reasons:
-            causes = [_cause(code, message) for _, code, _, message in reasons]
+            causes = [_cause(code, message) for code, _, message in reasons]
             # The messages share a prefix: which op could not do what to which value.
             causes[1:] = [cause.partition(": ")[2] or cause for cause in causes[1:]]
-            advice = dict.fromkeys(_advice(code, culprit, scene) for _, code, culprit, _ in reasons)
+            advice = dict.fromkeys(_advice(code, culprit, scene) for code, culprit, _ in reasons)
             return f"because {', and '.join(causes)}", ", and ".join(advice)
         return f"because {node.qualified_op} {quoted(node.name, 60)} always makes a copy", "use another operator there"
     return "because an op made the cache anew", "let the op that writes the cache read the past itself"

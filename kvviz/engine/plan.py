@@ -193,7 +193,7 @@ class Plan:
         self.notes: Any = None
         # Programs learned from its runs, by donated inputs: see `kvviz.engine.program.step_program`.
         self.programs: dict[frozenset[str], Any] = {}
-        # Those of the bodies that its runs have entered, at any depth.
+        # The plans of bodies that its runs have entered, at any depth.
         self.bodies: WeakKeyDictionary[Graph, Plan] = WeakKeyDictionary()
         self._places: dict[int, int] = {}
         self._in_order: set[int] | None = None  # slots for which `is_loose` is False

@@ -42,8 +42,8 @@ def _ends(dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
 
 
 def limited(x: np.ndarray, low: Any, high: Any, out: np.ndarray | None = None) -> Any:
-    """The elements between two numbers, None for no limit; the higher one wins. For large tensors NumPy's clip takes a
-    third of the time of its maximum or minimum; it keeps -0.0, as onnxruntime does."""
+    """The elements between two numbers, None for no limit; where they cross, the upper one holds. For large tensors
+    NumPy's clip takes a third of the time of its maximum or minimum; it keeps -0.0, as onnxruntime does."""
     if x.dtype.kind not in "iuf":
         return in_float32(limited, x, low, high, out=out)
     lowest, highest = _ends(x.dtype)
@@ -183,6 +183,14 @@ class FromWeights:
     def get(self, parts: Parts) -> np.ndarray | None:
         entry = self._entries.get(tuple(map(id, parts)))
         return None if entry is None else entry[0]
+
+    def of(self, parts: Parts, make: Callable[[], np.ndarray]) -> np.ndarray:
+        """The result for these arrays: the one that is kept, or a new one, which is kept if it may be."""
+        found = self.get(parts)
+        if found is None:
+            found = make()
+            self.put(parts, found)
+        return found
 
     def put(self, parts: Parts, result: np.ndarray) -> bool:
         """Keep a result if the arrays cannot change and the budget allows it; returns whether it did."""

@@ -51,7 +51,7 @@ CHANGED = {
     "01_what_is_a_kv_cache": ('animal, name = "owl", "rosa"', 'animal, name = "cat", "ada"'),
 }
 
-# Told by fewer tokens: the long text of the real model takes as long as all other notebooks.
+# Run with fewer tokens: the long text of the real model takes as long as all other notebooks.
 SHORTER = {"09_real_llm": {"301": "101", "300": "100", "351": "151"}}
 
 

@@ -199,13 +199,12 @@ def _normalised(x, scale, bias, mean, var, epsilon, out):
     """Folded to one product and one sum. The statistics may be of another float dtype than ``x`` (opset 15)."""
     if is_narrow(x):
         return in_float32(_normalised, x, scale, bias, mean, var, epsilon, None, out=out)
-    parts, known = (scale, bias, mean, var), _folded(epsilon, x.dtype)
-    both = known.get(parts)
-    if both is None:
+
+    def folded():
         factor = (scale / np.sqrt(var + np.asarray(epsilon, var.dtype))).astype(x.dtype, copy=False)
-        both = np.stack([factor, np.subtract(bias, mean * factor, dtype=x.dtype, casting="unsafe")])
-        known.put(parts, both)
-    factor, shift = both
+        return np.stack([factor, np.subtract(bias, mean * factor, dtype=x.dtype, casting="unsafe")])
+
+    factor, shift = _folded(epsilon, x.dtype).of((scale, bias, mean, var), folded)
     y = np.multiply(x, _by_channel(factor, x), blank(x) if out is None else out)
     return np.add(y, _by_channel(shift, x), y)
 

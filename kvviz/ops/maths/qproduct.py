@@ -30,11 +30,7 @@ def centred(x: np.ndarray, zero_point: np.ndarray | None, along: int = -1) -> np
 
 def _wide_weights(b):
     """`centred` around 0, cached for weights of the model."""
-    y = _weights.get((b,))
-    if y is None:
-        y = centred(b, None)
-        _weights.put((b,), y)
-    return y
+    return _weights.of((b,), lambda: centred(b, None))
 
 
 def _product(a, b, zero_point):
@@ -118,14 +114,12 @@ def _convolved(x, x_zero_point, w, w_zero_point, geometry):
 
 def _filters(w, zero_point):
     """Filters around 0, wide enough for exact sums, cached for weights of the model."""
-    y = _weights.get((w, zero_point))
-    if y is None:
+
+    def wide():
         y = centred(w, None if zero_point is None else zero_point.reshape(-1, *(1,) * (w.ndim - 1)))
-        if y[:1].size * 255 * np.abs(y).max(initial=0) >= 1 << 24:
-            y = y.astype(FLOAT64)
-        y.flags.writeable = False
-        _weights.put((w, zero_point), y)
-    return y
+        return y.astype(FLOAT64) if y[:1].size * 255 * np.abs(y).max(initial=0) >= 1 << 24 else y
+
+    return _weights.of((w, zero_point), wide)
 
 
 @op("DynamicQuantizeLSTM", domain=MICROSOFT)

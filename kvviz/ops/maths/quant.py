@@ -103,10 +103,7 @@ def matmul_nbits(
     if weight_prepacked:
         raise OpError("MatMulNBits: weights in a device's own layout cannot be read")
     parts = (b, scales, zero_points, g_idx)
-    w = _weights.get(parts)
-    if w is None:
-        w = _unpacked_matrix(b, scales, zero_points, g_idx, K, N, bits, block_size)
-        _weights.put(parts, w)
+    w = _weights.of(parts, lambda: _unpacked_matrix(*parts, K, N, bits, block_size))
     if a.shape[-1] != K:
         raise OpError(f"MatMulNBits: an input of shape {a.shape} does not fit K = {K}")
     x = a if a.dtype == FLOAT32 else a.astype(FLOAT32)

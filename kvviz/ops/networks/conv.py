@@ -167,12 +167,12 @@ def _gathered(shape, outs, dtype, geometry, alone) -> Callable[..., np.ndarray]:
     axes, rank = range(len(windows)), len(geometry.output)
     taps, kept = axes[1 + rank :], [*axes[: 1 + rank], axes[-1]]
 
+    def turned(w):
+        filters = np.array(w.transpose(*range(2, w.ndim), 1, 0), order="C")
+        return filters.reshape(*geometry.kernel, outs) if alone else filters.reshape(-1, outs)
+
     def convolve(x, w, bias=None):
-        filters = _turned.get((w,))
-        if filters is None:
-            filters = np.array(w.transpose(*range(2, w.ndim), 1, 0), order="C")
-            filters = filters.reshape(*geometry.kernel, outs) if alone else filters.reshape(-1, outs)
-            _turned.put((w,), filters)
+        filters = _turned.of((w,), lambda: turned(w))
         rows = np.zeros(room, dtype)
         rows[into] = x[outer].transpose(order)
         gathered = np.ndarray(windows, dtype, rows, 0, strides)

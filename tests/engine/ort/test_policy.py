@@ -59,8 +59,7 @@ def disagreements(proto: onnx.ModelProto, feeds: dict, mem_reuse: bool = True) -
 
 
 def picked(main: Graph, feeds: dict[str, np.ndarray], rng: np.random.Generator) -> Trace:
-    """A run in which somebody picks what comes next at random, and is first told what each op would allocate and
-    free."""
+    """A run in which somebody picks what comes next at random, and first asks what each op would allocate and free."""
     session = SingleRun(main, {name: array.copy() for name, array in feeds.items()}, policy=policy, poison=True)
     foretold(session, rng)
     return session.trace
